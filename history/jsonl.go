@@ -1,0 +1,361 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// wireOp is how an event looks in JSON.
+type wireOp struct {
+	Index   Opt[int]        `json:"index,omitzero"`
+	Time    Opt[int64]      `json:"time,omitzero"`
+	Process Opt[Process]    `json:"process,omitzero"`
+	Type    Type            `json:"type"`
+	F       string          `json:"f"`
+	Key     string          `json:"key,omitempty"`
+	Grant   Opt[uint64]     `json:"grant,omitzero"`
+	Token   Opt[uint64]     `json:"token,omitzero"`
+	TTL     Opt[int64]      `json:"ttl,omitzero"`
+	Valid   Opt[int64]      `json:"valid,omitzero"`
+	From    Opt[int64]      `json:"from,omitzero"`
+	Session bool            `json:"session,omitempty"`
+	Value   json.RawMessage `json:"value,omitempty"`
+	Seq     Opt[uint64]     `json:"seq,omitzero"`
+	Error   json.RawMessage `json:"error,omitempty"`
+}
+
+var knownFields = []string{"index", "time", "process", "type", "f", "key", "grant", "token", "ttl", "valid", "from", "session", "value", "seq", "error"}
+
+// AppendJSON appends the event as one line of JSON, without the line's end. It
+// is written by hand because a run appends an event in every step of every
+// worker: encoding/json costs about twenty times as much.
+func AppendJSON(b []byte, o *Op) []byte {
+	b = append(b, `{"index":`...)
+	b = strconv.AppendInt(b, int64(o.Index), 10)
+	b = append(b, `,"time":`...)
+	b = strconv.AppendInt(b, o.Time, 10)
+	b = append(b, `,"process":`...)
+	switch o.Process {
+	case Nemesis:
+		b = append(b, `"nemesis"`...)
+	case Store:
+		b = append(b, `"store"`...)
+	default:
+		b = strconv.AppendInt(b, int64(o.Process), 10)
+	}
+	b = append(b, `,"type":"`...)
+	b = append(b, o.Type.String()...)
+	b = append(b, `","f":`...)
+	b = appendString(b, o.F)
+	if o.Key != "" {
+		b = append(b, `,"key":`...)
+		b = appendString(b, o.Key)
+	}
+	b = appendUint(b, `,"grant":`, o.Grant)
+	b = appendUint(b, `,"token":`, o.Token)
+	b = appendInt(b, `,"ttl":`, o.TTL)
+	b = appendInt(b, `,"from":`, o.From)
+	b = appendInt(b, `,"valid":`, o.Valid)
+	if o.Session {
+		b = append(b, `,"session":true`...)
+	}
+	if len(o.Value) > 0 {
+		b = append(b, `,"value":`...)
+		b = append(b, o.Value...)
+	}
+	b = appendUint(b, `,"seq":`, o.Seq)
+	if o.Error != "" {
+		b = append(b, `,"error":`...)
+		b = appendString(b, o.Error)
+	}
+	b = appendExtra(b, o.Extra)
+	return append(b, '}')
+}
+
+func appendExtra(b []byte, extra map[string]json.RawMessage) []byte {
+	if len(extra) == 0 {
+		return b
+	}
+	names := make([]string, 0, len(extra))
+	for n := range extra {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		b = append(b, ',')
+		b = appendString(b, n)
+		b = append(b, ':')
+		b = append(b, extra[n]...)
+	}
+	return b
+}
+
+func appendUint(b []byte, name string, v Opt[uint64]) []byte {
+	if !v.Set {
+		return b
+	}
+	return strconv.AppendUint(append(b, name...), v.V, 10)
+}
+
+func appendInt(b []byte, name string, v Opt[int64]) []byte {
+	if !v.Set {
+		return b
+	}
+	return strconv.AppendInt(append(b, name...), v.V, 10)
+}
+
+// appendString quotes plain ASCII itself and leaves the rest to encoding/json.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			q, _ := json.Marshal(s) // a string always marshals
+			return append(b, q...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+// MarshalJSON is AppendJSON for those who marshal.
+func (o Op) MarshalJSON() ([]byte, error) { return AppendJSON(nil, &o), nil }
+
+// UnmarshalJSON reads one event. Index, time and process may be missing; the
+// Reader decides what that means.
+func (o *Op) UnmarshalJSON(b []byte) error {
+	_, err := o.decode(b)
+	return err
+}
+
+func (o *Op) decode(b []byte) (wireOp, error) {
+	var w wireOp
+	if err := json.Unmarshal(b, &w); err != nil {
+		return w, plainJSONError(err)
+	}
+	*o = Op{
+		Index: w.Index.V, Time: w.Time.V, Process: w.Process.V, Type: w.Type, F: w.F, Key: w.Key,
+		Grant: w.Grant, Token: w.Token, TTL: w.TTL, Valid: w.Valid, From: w.From,
+		Session: w.Session, Value: w.Value, Seq: w.Seq,
+	}
+	if len(w.Error) > 0 && string(w.Error) != "null" {
+		if json.Unmarshal(w.Error, &o.Error) != nil {
+			o.Error = string(w.Error) // Jepsen also writes lists
+		}
+	}
+	var err error
+	o.Extra, err = unknownFields(b)
+	return w, err
+}
+
+// unknownFields keeps what this version does not know, so that nothing is lost
+// when a history is written again.
+func unknownFields(b []byte) (map[string]json.RawMessage, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, plainJSONError(err)
+	}
+	for _, n := range knownFields {
+		delete(all, n)
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	return all, nil
+}
+
+func plainJSONError(err error) error {
+	var syn *json.SyntaxError
+	var typ *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syn):
+		return fmt.Errorf("not JSON: %w at byte %d", err, syn.Offset)
+	case errors.As(err, &typ) && typ.Field != "":
+		return fmt.Errorf("field %q holds a %s", typ.Field, typ.Value)
+	case errors.As(err, &typ):
+		return fmt.Errorf("a JSON %s where an event (an object) belongs", typ.Value)
+	}
+	return err
+}
+
+// MaxLine is the longest line that a Reader takes, in bytes: enough for any
+// event, and a limit for a file that is no history.
+const MaxLine = 16 << 20
+
+// A MalformedError says where a history stops making sense.
+type MalformedError struct {
+	File   string
+	Line   int
+	Reason string
+}
+
+func (e *MalformedError) Error() string {
+	if e.File == "" {
+		return fmt.Sprintf("line %d: %s", e.Line, e.Reason)
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason)
+}
+
+// A Reader reads a history in JSON lines and refuses a malformed one.
+type Reader struct {
+	Header    Header // valid once Next was called
+	Truncated string // set at the end when the last line was cut short: what was left out
+
+	in      *bufio.Reader
+	file    string
+	line    int
+	started bool
+	n       int
+	order   order
+}
+
+// NewReader reads from r; file is its name for errors.
+func NewReader(r io.Reader, file string) *Reader {
+	return &Reader{in: bufio.NewReaderSize(r, 1<<16), file: file, order: newOrder()}
+}
+
+func (r *Reader) bad(format string, a ...any) error {
+	return &MalformedError{r.file, r.line, fmt.Sprintf(format, a...)}
+}
+
+// Next gives the next event, or io.EOF. After any other error nothing more can
+// be read. Events of a file without indexes, or with indexes that do not grow,
+// are numbered by their place.
+func (r *Reader) Next() (Op, error) {
+	for {
+		line, whole, err := r.readLine()
+		if err != nil {
+			return Op{}, err
+		}
+		text := bytes.TrimSpace(line)
+		if len(text) == 0 {
+			continue
+		}
+		if !r.started {
+			r.started = true
+			text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+			isHeader, err := r.readHeader(text)
+			if err != nil {
+				return Op{}, err
+			}
+			if isHeader {
+				continue
+			}
+		}
+		var o Op
+		w, err := o.decode(text)
+		if err != nil {
+			if !whole && text[0] == '{' && !json.Valid(text) {
+				r.Truncated = fmt.Sprintf("%s:%d: the last line is cut short and was left out", r.file, r.line)
+				return Op{}, io.EOF
+			}
+			return Op{}, r.bad("%v", err)
+		}
+		if err := r.accept(&o, &w); err != nil {
+			return Op{}, err
+		}
+		return o, nil
+	}
+}
+
+// readHeader takes the first line if it is one: an object with a field
+// "lockcheck".
+func (r *Reader) readHeader(text []byte) (bool, error) {
+	var probe struct {
+		Version *int `json:"lockcheck"`
+	}
+	if json.Unmarshal(text, &probe) != nil || probe.Version == nil {
+		return false, nil
+	}
+	if *probe.Version != Version {
+		return true, r.bad("format version %d is not known to this lockcheck (it reads version %d)", *probe.Version, Version)
+	}
+	if err := json.Unmarshal(text, &r.Header); err != nil {
+		return true, r.bad("header: %v", plainJSONError(err))
+	}
+	return true, nil
+}
+
+func (r *Reader) accept(o *Op, w *wireOp) error {
+	switch {
+	case !w.Process.Set:
+		return r.bad("an event without a process")
+	case o.Type == 0:
+		return r.bad("an event without a type")
+	case o.F == "":
+		return r.bad("an event without an f")
+	case !w.Time.Set:
+		return r.bad("an event without a time")
+	}
+	if reason := r.order.accept(o, r.line, true); reason != "" {
+		return r.bad("%s", reason)
+	}
+	if !w.Index.Set {
+		o.Index = r.n
+	}
+	r.n++
+	return nil
+}
+
+// readLine gives a line without its end; whole is false for a last line that
+// has none.
+func (r *Reader) readLine() (line []byte, whole bool, err error) {
+	r.line++
+	for {
+		part, err := r.in.ReadSlice('\n')
+		if len(line)+len(part) > MaxLine {
+			return nil, false, r.bad("a line of more than %d MB is no event", MaxLine>>20)
+		}
+		if err == nil && line == nil {
+			return part[:len(part)-1], true, nil
+		}
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line[:len(line)-1], true, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return line, false, nil
+		case errors.Is(err, io.EOF):
+			return nil, false, io.EOF
+		default:
+			return nil, false, fmt.Errorf("read %s: %w", r.file, err)
+		}
+	}
+}
+
+// ReadAll reads a whole history. The Reader has the header and what was cut off.
+func ReadAll(r io.Reader, file string) ([]Op, *Reader, error) {
+	rd := NewReader(r, file)
+	var ops []Op
+	for {
+		o, err := rd.Next()
+		if errors.Is(err, io.EOF) {
+			number(ops)
+			return ops, rd, nil
+		}
+		if err != nil {
+			return nil, rd, err
+		}
+		ops = append(ops, o)
+	}
+}
+
+// number falls back on places when the indexes of a file do not grow, so that
+// an index always names one event.
+func number(ops []Op) {
+	for i := 1; i < len(ops); i++ {
+		if ops[i].Index <= ops[i-1].Index {
+			for j := range ops {
+				ops[j].Index = j
+			}
+			return
+		}
+	}
+}
