@@ -1,0 +1,49 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+)
+
+// Close implements cluster.Cluster. It ends the servers and waits for them; the
+// workers are the runner's to end, but do not outlive the lab. Logs stay.
+func (c *Cluster) Close(ctx context.Context) error {
+	c.close.Do(func() {
+		done := make(chan error, 1)
+		go func() { done <- c.closeAll() }()
+		select {
+		case c.closed = <-done:
+		case <-ctx.Done():
+			c.closed = fmt.Errorf("close %s: %w", c.spec.Backend, ctx.Err())
+		}
+	})
+	return c.closed
+}
+
+func (c *Cluster) closeAll() error {
+	_ = each(c.members, func(m *member) error {
+		m.kill()
+		return nil
+	})
+	var errs []error
+	if c.proxies != nil {
+		errs = append(errs, c.proxies.close())
+	}
+	if c.store != nil {
+		if err := c.store.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if c.undoData != nil {
+		errs = append(errs, c.undoData())
+	}
+	errs = append(errs, os.RemoveAll(filepath.Join(c.spec.Dir, "data")), c.net.close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close %s: %w", c.spec.Backend, err)
+	}
+	return nil
+}

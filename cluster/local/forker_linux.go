@@ -1,0 +1,16 @@
+package local
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithParent ties a process to the thread that starts it, and puts it into a
+// process group of its own: Ctrl-C goes to the whole group, and servers obey it.
+func dieWithParent(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	cmd.SysProcAttr.Setpgid = true
+}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package local
+
+import "os/exec"
+
+// dieWithParent can do nothing where there is no parent-death signal: after a
+// kill -9 of lockcheck, its servers stay.
+func dieWithParent(*exec.Cmd) {}
+
+func kernelVersion() string { return "unknown" }

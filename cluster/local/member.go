@@ -1,0 +1,100 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+)
+
+// A host is a place for processes: a namespace of the lab, or this machine.
+type host interface {
+	addr() string // an IPv4 address
+	start(*exec.Cmd) error
+}
+
+// A role is one kind of server in a backend.
+type role struct {
+	server string // the program, e.g. "redis-sentinel"
+	ports  []int  // those it listens on in the lab; clients use the first
+}
+
+// A member is one server node: one process in one place, with one directory.
+type member struct {
+	name  string
+	role  role
+	host  host
+	ports []int // as role.ports, but free ones on loopback
+	dir   string
+	log   string
+
+	mu   sync.Mutex
+	proc *process
+}
+
+// errNotRunning is wrapped by what needs a live server.
+var errNotRunning = errors.New("not running")
+
+// addr is the address of the member's i-th port.
+func (m *member) addr(i int) string {
+	return net.JoinHostPort(m.host.addr(), strconv.Itoa(m.ports[i]))
+}
+
+func (m *member) dataDir() string { return filepath.Join(m.dir, "data") }
+
+// start runs cmd as this member's server, its output appended to the log.
+func (m *member) start(cmd *exec.Cmd) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.proc != nil && m.proc.running() {
+		return fmt.Errorf("start %s: already running", m.name)
+	}
+	f, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("open log of %s: %w", m.name, err)
+	}
+	defer f.Close()
+	cmd.Dir, cmd.Stdout, cmd.Stderr = m.dir, f, f
+	if err := m.host.start(cmd); err != nil {
+		return fmt.Errorf("start %s on %s: %w", m.role.server, m.name, err)
+	}
+	m.proc = watch(cmd)
+	return nil
+}
+
+// process returns the member's live process.
+func (m *member) process() (*process, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.proc == nil || !m.proc.running() {
+		return nil, fmt.Errorf("%s on %s: %w", m.role.server, m.name, errNotRunning)
+	}
+	return m.proc, nil
+}
+
+// last returns the process that was started last, or nil.
+func (m *member) last() *process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.proc
+}
+
+// kill ends the server if it runs, and waits until it is gone.
+func (m *member) kill() {
+	if p, err := m.process(); err == nil {
+		p.kill()
+	}
+}
+
+// died describes the end of p.
+func (m *member) died(p *process) *Died {
+	state := "exit status 0"
+	if p.err != nil {
+		state = p.err.Error()
+	}
+	return &Died{Node: m.name, Server: m.role.server, State: state, Log: logTail(m.log)}
+}

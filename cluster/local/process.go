@@ -1,0 +1,86 @@
+package local
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// A process is a started server. err may be read once done is closed.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+// watch waits for a started command in the background.
+func watch(cmd *exec.Cmd) *process {
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return p
+}
+
+func (p *process) running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends the process at once and waits until it is gone. A stopped process
+// dies of SIGKILL like any other.
+func (p *process) kill() {
+	// The only failure is that it ended before.
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+const (
+	tailBytes = 4096
+	tailLines = 8
+)
+
+// logTail returns the last lines of a log, indented for an error message.
+func logTail(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return "  (no log: " + err.Error() + ")"
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Size() > tailBytes {
+		if _, err := f.Seek(-tailBytes, io.SeekEnd); err != nil {
+			return "  (no log: " + err.Error() + ")"
+		}
+	}
+	b, err := io.ReadAll(io.LimitReader(f, tailBytes))
+	if err != nil {
+		return "  (no log: " + err.Error() + ")"
+	}
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 {
+		return "  (its log is empty)"
+	}
+	lines := strings.Split(string(b), "\n")
+	lines = lines[max(0, len(lines)-tailLines):]
+	return "  " + strings.Join(lines, "\n  ")
+}
+
+// A Died is the error for a server that ended while it should have started.
+type Died struct {
+	Node   string
+	Server string // e.g. "redis-server"
+	State  string // e.g. "exit status 1"
+	Log    string // the last lines of its log
+}
+
+func (e *Died) Error() string {
+	return fmt.Sprintf("%s on %s ended during its start (%s); its log ends:\n%s", e.Server, e.Node, e.State, e.Log)
+}
