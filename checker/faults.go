@@ -1,0 +1,143 @@
+package checker
+
+import (
+	"math"
+	"slices"
+
+	"github.com/lockcheck/lockcheck/history"
+)
+
+const inf = math.MaxInt64
+
+// A fault is what the history says of one fault. Only what was done counts.
+type fault struct {
+	name      string
+	targets   []history.Process
+	asked     int64
+	askedIdx  int
+	done      int64 // inf until it was in force
+	healed    int64 // inf until it was no longer in force
+	skipped   bool
+	phaseless bool
+	victims   []*grant // held by its targets when it was asked, for kill
+	overLease bool     // a pause that outlived the lease of a grant of its target
+}
+
+// selfHealing faults are over when they are done.
+func selfHealing(name string) bool { return name == killFault }
+
+const (
+	killFault  = "kill"
+	pauseFault = "pause"
+)
+
+// faults follows the nemesis.
+type faults struct {
+	all      []*fault
+	byNumber map[int]*fault
+	byName   map[string]*fault // the open one of a history without phases
+}
+
+// phase files a nemesis event. It gives the fault and the phase that began.
+func (fs *faults) phase(o *history.Op) (*fault, string) {
+	v, ok := history.FaultOf(o)
+	if !ok || v.Phase == "" {
+		return fs.withoutPhase(o, v.Processes())
+	}
+	if fs.byNumber == nil {
+		fs.byNumber = map[int]*fault{}
+	}
+	f := fs.byNumber[v.Fault]
+	if f == nil || v.Phase == history.Asked {
+		f = &fault{name: o.F, asked: o.Time, askedIdx: o.Index, done: inf, healed: inf}
+		fs.byNumber[v.Fault] = f
+		fs.all = append(fs.all, f)
+	}
+	if ps := v.Processes(); len(ps) > 0 {
+		f.targets = ps
+	}
+	switch v.Phase {
+	case history.Done:
+		f.done = o.Time
+		if selfHealing(f.name) {
+			f.healed = o.Time
+		}
+	case history.Healed:
+		f.healed = o.Time
+	case history.Skipped:
+		f.skipped = true
+	}
+	return f, v.Phase
+}
+
+// withoutPhase takes the first event of a name as asked and the second as done:
+// other tools write no phases, and a fault of theirs is over with its second
+// event.
+func (fs *faults) withoutPhase(o *history.Op, targets []history.Process) (*fault, string) {
+	if fs.byName == nil {
+		fs.byName = map[string]*fault{}
+	}
+	if f := fs.byName[o.F]; f != nil {
+		delete(fs.byName, o.F)
+		f.done, f.healed = o.Time, o.Time
+		return f, history.Done
+	}
+	f := &fault{name: o.F, asked: o.Time, askedIdx: o.Index, done: inf, healed: inf, targets: targets, phaseless: true}
+	fs.byName[o.F] = f
+	fs.all = append(fs.all, f)
+	return f, history.Asked
+}
+
+// during gives the indexes of the faults that were in force at some time
+// between from and to.
+func (fs *faults) during(from, to int64) []int {
+	var idx []int
+	for _, f := range fs.all {
+		if f.done != inf && f.asked <= to && f.healed >= from {
+			idx = append(idx, f.askedIdx)
+		}
+	}
+	return idx
+}
+
+// neverInForce names the kinds of faults that were asked for but never came to
+// be, so that a run that tested nothing cannot pass.
+func (fs *faults) neverInForce() []string {
+	asked, done := map[string]bool{}, map[string]bool{}
+	for _, f := range fs.all {
+		if !f.phaseless {
+			asked[f.name] = true
+			done[f.name] = done[f.name] || f.done != inf
+		}
+	}
+	var never []string
+	for n := range asked {
+		if !done[n] {
+			never = append(never, n)
+		}
+	}
+	slices.Sort(never)
+	return never
+}
+
+// A span is a stretch of time.
+type span struct{ from, to int64 }
+
+// disturbed gives the spans in which progress cannot be asked for: from a
+// fault's beginning to its heal, in order of their beginnings.
+func (fs *faults) disturbed() []span {
+	var out []span
+	for _, f := range fs.all {
+		if f.skipped && f.done == inf {
+			continue
+		}
+		out = append(out, span{f.asked, f.healed})
+	}
+	slices.SortFunc(out, func(a, b span) int {
+		if a.from < b.from {
+			return -1
+		}
+		return 1
+	})
+	return out
+}

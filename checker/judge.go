@@ -1,0 +1,386 @@
+package checker
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/lockcheck/lockcheck/history"
+)
+
+// Check judges a whole history.
+func Check(ctx context.Context, ops []history.Op, h history.Header) Results {
+	j := New(h)
+	for i := range ops {
+		j.Add(&ops[i])
+	}
+	return j.Finish(ctx)
+}
+
+// A Judge judges a history event by event. It keeps a short record of each
+// grant and what is open; the events themselves are not kept.
+type Judge struct {
+	header history.Header
+	procs  map[history.Process]*proc
+	keys   map[string]*keyState
+	order  []*keyState // as they appeared
+	grants map[uint64]*grant
+	faults faults
+	store  storeOrder
+	now    int64
+	unseen uint64 // numbers for grants that a history does not number
+
+	results map[string]*Result
+	exp     Exposure
+	earned  earned
+	linear  linearity
+}
+
+// proc is what is known about one worker process.
+type proc struct {
+	id        history.Process
+	open      *operation
+	lastHeard int64    // the last stamp of something that came from it
+	held      []*grant // whose sections it has not ended
+	last      map[string]*grant
+	pending   []*keyState // with grants of its that are not judged yet
+	dying     int         // kills that were asked for and are not yet done
+}
+
+// An operation is an open invocation.
+type operation struct {
+	f      string
+	key    *keyState
+	grant  *grant
+	at     int64
+	idx    int
+	value  string
+	valid  history.Opt[int64]
+	ttl    history.Opt[int64]
+	floor  tokenUse // acquire: the highest token granted before it was invoked
+	begun  int64    // acquire: the invoke, or the last mark since
+	lostAt history.Opt[int64]
+	lostIx int
+	lostOf history.Opt[uint64] // the grant that the loss was told about; none for the session
+	rel    *releasing
+}
+
+// keyState is what is known about one key.
+type keyState struct {
+	name     string
+	waiting  []*grant // granted, in the order of their oks; the first is not final yet
+	active   []*grant // final, and their sections may reach into those to come
+	held     int      // sections that nothing has ended
+	awaiting []*grant // nobody was granted after them yet
+	lastProc history.Process
+	hasLast  bool
+	procs    map[history.Process]bool // granted to
+
+	tokens   map[uint64]tokenUse
+	top, low tokenUse // highest token so far; the same without the latest stamp
+	topAt    int64
+
+	releases    []*releasing
+	unconfirmed []*releasing // nobody was refused since they completed
+	broken      []*brokenLease
+	data        keyData
+	tries       tries
+	blocks      []span // in which progress is not asked for, because somebody holds
+}
+
+// New begins a judgement.
+func New(h history.Header) *Judge {
+	j := &Judge{
+		header: h, procs: map[history.Process]*proc{}, keys: map[string]*keyState{}, grants: map[uint64]*grant{},
+		results: map[string]*Result{}, unseen: 1 << 63,
+	}
+	for _, p := range Properties {
+		j.results[p] = &Result{Verdict: Valid}
+	}
+	j.linear.start(h)
+	return j
+}
+
+// Add takes the next event.
+func (j *Judge) Add(o *history.Op) {
+	j.now = max(j.now, o.Time)
+	j.linear.add(o)
+	switch {
+	case o.Process == history.Nemesis:
+		j.nemesis(o)
+	case o.Process == history.Store:
+		j.storeEvent(o)
+	case o.Type == history.Info && history.Single(o.F):
+		j.single(j.process(o.Process), o)
+	case o.Type == history.Invoke:
+		j.invoke(j.process(o.Process), o)
+	default:
+		p := j.process(o.Process)
+		op := p.open
+		if op == nil {
+			return // the readers refuse such a history
+		}
+		p.open = nil
+		j.complete(p, op, o)
+		if !crashed(o) {
+			p.lastHeard = o.Time
+		}
+		j.settle(p)
+	}
+}
+
+func (j *Judge) process(id history.Process) *proc {
+	p := j.procs[id]
+	if p == nil {
+		p = &proc{id: id, last: map[string]*grant{}}
+		j.procs[id] = p
+	}
+	return p
+}
+
+func (j *Judge) key(name string) *keyState {
+	k := j.keys[name]
+	if k == nil {
+		k = &keyState{name: name, procs: map[history.Process]bool{}, tokens: map[uint64]tokenUse{}}
+		j.keys[name] = k
+		j.order = append(j.order, k)
+	}
+	return k
+}
+
+// grantOf finds the grant that an event speaks of. A history that does not
+// number its grants means the process's latest one of the key.
+func (j *Judge) grantOf(p *proc, o *history.Op) *grant {
+	if !o.Grant.Set {
+		return p.last[o.Key]
+	}
+	return j.numbered(o.Grant.V, o.Key)
+}
+
+func (j *Judge) numbered(id uint64, key string) *grant {
+	g := j.grants[id]
+	if g == nil {
+		g = &grant{id: id, key: j.key(key), proc: history.Nemesis}
+		j.grants[id] = g
+	}
+	return g
+}
+
+func (j *Judge) invoke(p *proc, o *history.Op) {
+	op := &operation{f: o.F, key: j.key(o.Key), at: o.Time, idx: o.Index, value: string(o.Value), valid: o.Valid, ttl: o.TTL}
+	p.open = op
+	switch o.F {
+	case history.Acquire:
+		j.invokeAcquire(p, op)
+	case history.Release:
+		op.grant = j.grantOf(p, o)
+		if g := op.grant; g != nil {
+			j.endSection(p, g, o, "it began to release")
+			if !g.release.Set {
+				g.release, g.relIdx = history.Some(o.Time), o.Index
+			}
+		}
+		invokeRelease(op)
+	case history.Close:
+		for _, g := range slices.Clone(p.held) {
+			g.release, g.relIdx = history.Some(o.Time), o.Index
+			j.endSection(p, g, o, "it closed its session")
+		}
+	case history.Write, history.Read:
+		op.grant = j.grantOf(p, o)
+		j.invokeAccess(op, o)
+	default:
+		op.grant = j.grantOf(p, o)
+	}
+}
+
+func (j *Judge) invokeAcquire(p *proc, op *operation) {
+	k := op.key
+	op.begun = op.at
+	op.floor = k.topBefore(op.at)
+	k.tries.begin(op.at, op.ttl.Or(j.header.TTL))
+	if j.header.Reentrant {
+		return
+	}
+	for _, g := range slices.Clone(p.held) {
+		if g.key == k {
+			j.endSection(p, g, &history.Op{Time: op.at, Index: op.idx}, "it asked for the lock again")
+		}
+	}
+}
+
+// endSection files a reason for the end of g's section, as its user sees it.
+func (j *Judge) endSection(p *proc, g *grant, o *history.Op, why string) {
+	if !g.granted || o.Time < g.ok {
+		return
+	}
+	if !g.ended {
+		g.key.held--
+	}
+	g.endAt(o.Time, o.Index, why)
+	p.held = slices.DeleteFunc(p.held, func(h *grant) bool { return h == g })
+}
+
+func (j *Judge) complete(p *proc, op *operation, o *history.Op) {
+	if o.Type == history.Info {
+		j.retire(p, o)
+	}
+	switch op.f {
+	case history.Acquire:
+		j.completeAcquire(p, op, o)
+	case history.Renew, history.Check:
+		j.completeRenewal(p, op, o)
+	case history.Release:
+		j.completeRelease(op, o)
+	case history.Write:
+		if o.Type == history.OK {
+			j.acknowledged(op, o)
+		}
+	}
+	if o.Type == history.Fail && o.Error == history.ErrNotHeld && op.grant != nil {
+		g := op.grant
+		if !g.notHeld.Set {
+			g.notHeld = history.Some(o.Time)
+		}
+		j.endSection(p, g, &history.Op{Time: op.at, Index: op.idx}, "the server said that it does not hold the lock")
+	}
+}
+
+func crashed(o *history.Op) bool {
+	return o.Type == history.Info && strings.HasPrefix(o.Error, history.ErrCrashed)
+}
+
+// retire ends the sections of a process one of whose operations ended as info.
+// A worker that crashed believed nothing after the last that was heard from it.
+func (j *Judge) retire(p *proc, o *history.Op) {
+	end, why := *o, "its operation ended as info"
+	if crashed(o) {
+		end.Time, why = p.lastHeard, "its worker crashed"
+	}
+	j.exp.Info++
+	for _, g := range slices.Clone(p.held) {
+		at := end
+		at.Time = max(at.Time, g.ok)
+		j.endSection(p, g, &at, why)
+	}
+}
+
+// single takes what a worker tells without being asked.
+func (j *Judge) single(p *proc, o *history.Op) {
+	p.lastHeard = o.Time
+	switch o.F {
+	case history.Mark:
+		if op := p.open; op != nil && op.f == history.Acquire && (o.Key == "" || o.Key == op.key.name) {
+			op.begun, op.lostAt = o.Time, history.Opt[int64]{}
+		}
+	case history.Renewed:
+		if g := j.grantOf(p, o); g != nil && g.granted {
+			j.background(g, o)
+		}
+	case history.Lost:
+		j.lost(p, o)
+		j.settle(p)
+	}
+}
+
+// settle looks which sections of p's keys are final now and judges them.
+func (j *Judge) settle(p *proc) {
+	p.pending = slices.DeleteFunc(p.pending, func(k *keyState) bool {
+		j.emit(k)
+		return !slices.ContainsFunc(k.waiting, func(g *grant) bool { return g.proc == p.id })
+	})
+}
+
+// emit judges the grants of a key, in the order of their oks, as far as their
+// sections are final.
+func (j *Judge) emit(k *keyState) {
+	for len(k.waiting) > 0 && j.final(k.waiting[0]) {
+		g := k.waiting[0]
+		k.waiting = k.waiting[1:]
+		j.judge(g)
+	}
+}
+
+// final reports whether nothing that comes can move the section's end: a check
+// or renewal still open may turn out to have failed, and ends it at its invoke;
+// a kill that was asked for may turn out to have been skipped.
+func (j *Judge) final(g *grant) bool {
+	p := j.procs[g.proc]
+	return g.ended && p.dying == 0 && (p.open == nil || p.open.grant != g)
+}
+
+func (j *Judge) judge(g *grant) {
+	k := g.key
+	g.settle()
+	j.countGrant(g)
+	k.active = slices.DeleteFunc(k.active, func(h *grant) bool { return h.end.at <= g.ok })
+	for _, h := range k.active {
+		if h.proc == g.proc {
+			continue
+		}
+		j.overlap(h, g)
+		j.leaseOverlap(h, g)
+	}
+	k.active = append(k.active, g)
+	k.block(span{g.ok, max(g.end.at, g.promisedEnd())})
+}
+
+// Finish ends the history and gives the judgement.
+func (j *Judge) Finish(ctx context.Context) Results {
+	for _, p := range j.procs {
+		p.dying = 0
+		if op := p.open; op != nil { // still open is info: it ends after everything
+			indeterminateRenewal(op, &history.Op{})
+			op.grant = nil
+		}
+	}
+	for _, f := range j.faults.all {
+		if f.name == killFault && !f.skipped && f.done == inf {
+			j.killed(f)
+		}
+	}
+	for _, k := range j.order {
+		for _, g := range k.waiting {
+			if !g.ended {
+				g.endAt(inf, -1, "the history ends")
+			}
+		}
+		j.emit(k)
+	}
+	j.finishStore()
+	for _, k := range j.order {
+		j.explainBroken(k)
+		j.stuck(k)
+	}
+	j.linear.finish(ctx, j)
+	return j.conclude()
+}
+
+// conclude turns what was found into verdicts.
+func (j *Judge) conclude() Results {
+	j.finishExposure()
+	for name, r := range j.results {
+		j.decide(name, r)
+		slices.SortStableFunc(r.Anomalies, func(a, b Anomaly) int { return int(min(max(a.Time-b.Time, -1), 1)) })
+	}
+	res := Results{Properties: j.results, Exposure: j.exp}
+	for _, n := range j.faults.neverInForce() {
+		res.Reasons = append(res.Reasons, "the fault "+n+" was asked for and was never in force")
+	}
+	req := j.header.Require
+	if len(req) == 0 {
+		req = DefaultRequired
+	}
+	res.Require(req)
+	return res
+}
+
+// report files an anomaly. from and to are the times of its first and last event.
+func (j *Judge) report(property string, a Anomaly, from, to int64) {
+	a.Faults = j.faults.during(from, to)
+	a.Time = to
+	if a.Ops == nil {
+		a.Ops = []int{}
+	}
+	j.results[property].add(a)
+}

@@ -1,0 +1,137 @@
+package checker
+
+import (
+	"fmt"
+	"slices"
+)
+
+const kindStuck = "stuck"
+
+// A lock is stuck when nobody is granted for stuckTTLs times the TTL, and at
+// least stuckAtLeast, although somebody tries.
+const (
+	stuckTTLs    = 4
+	stuckAtLeast = int64(2e9)
+	// ttlUnknown is assumed where neither the acquires nor the header tell.
+	ttlUnknown = int64(1e9)
+)
+
+// tries follows who is trying to get one key: stretches in which an acquire is
+// open, or was begun within the last TTL.
+type tries struct {
+	ttl     int64 // the longest that was asked for
+	open    int
+	running bool
+	current span
+	past    []span // those long enough to matter
+}
+
+func (t *tries) begin(at, ttl int64) {
+	t.ttl = max(t.ttl, ttl)
+	if t.running && t.open == 0 && at-t.current.to > t.within() {
+		t.keep()
+		t.running = false
+	}
+	if !t.running {
+		t.running, t.current = true, span{at, at}
+	}
+	t.open++
+	t.current.to = at
+}
+
+func (t *tries) end(at int64) {
+	t.open--
+	t.current.to = at
+}
+
+func (t *tries) within() int64 {
+	if t.ttl > 0 {
+		return t.ttl
+	}
+	return ttlUnknown
+}
+
+// keep files the stretch if a stuck lock could be seen in it at all.
+func (t *tries) keep() {
+	if t.current.to-t.current.from >= stuckAtLeast {
+		t.past = append(t.past, t.current)
+	}
+}
+
+// finish gives the stretches, the last one up to the end of the history if an
+// acquire is still open.
+func (t *tries) finish(end int64) []span {
+	if t.running {
+		if t.open > 0 {
+			t.current.to = end
+		}
+		t.keep()
+	}
+	return t.past
+}
+
+// block notes that the key is held. Blocks come in the order of their
+// beginnings; a gap that is too short to be stuck in is closed.
+func (k *keyState) block(s span) {
+	if n := len(k.blocks); n > 0 && s.from-k.blocks[n-1].to < stuckAtLeast {
+		k.blocks[n-1].to = max(k.blocks[n-1].to, s.to)
+		return
+	}
+	k.blocks = append(k.blocks, s)
+}
+
+// stuck reports the first gap of each stretch of tries in which nobody held the
+// key, no fault was about, and yet nobody was granted.
+func (j *Judge) stuck(k *keyState) {
+	need := max(stuckTTLs*k.tries.within(), stuckAtLeast)
+	busy := append(slices.Clone(k.blocks), j.faults.disturbed()...)
+	slices.SortFunc(busy, func(a, b span) int { return int(min(max(a.from-b.from, -1), 1)) })
+	for _, s := range k.tries.finish(j.now) {
+		for _, gap := range gaps(s, busy) {
+			if gap.to-gap.from >= need {
+				j.reportStuck(k, gap)
+			}
+		}
+	}
+}
+
+// gaps gives what is left of s outside of the busy spans, which are sorted.
+func gaps(s span, busy []span) []span {
+	var out []span
+	at := s.from
+	for _, b := range busy {
+		if b.from >= s.to {
+			break
+		}
+		if b.from > at {
+			out = append(out, span{at, b.from})
+		}
+		at = max(at, b.to)
+	}
+	if at < s.to {
+		out = append(out, span{at, s.to})
+	}
+	return out
+}
+
+func (j *Judge) reportStuck(k *keyState, gap span) {
+	what := "nobody ever held it"
+	ops := []int{}
+	if g := k.lastBefore(gap.from); g != nil {
+		what = fmt.Sprintf("process %d had held it last (grant %d)", g.proc, g.id)
+		ops = append(ops, g.okIdx)
+	}
+	msg := fmt.Sprintf("%s is stuck: from %s on nobody was granted it for %s although there was always somebody trying; %s",
+		quoted(k.name), ms(gap.from), ms(gap.to-gap.from), what)
+	j.report(Progress, Anomaly{Kind: kindStuck, Key: k.name, Ops: ops, Message: msg}, gap.from, gap.to)
+}
+
+// lastBefore gives the last grant that is still remembered and was granted by t.
+func (k *keyState) lastBefore(t int64) *grant {
+	for i := len(k.active) - 1; i >= 0; i-- {
+		if k.active[i].ok <= t {
+			return k.active[i]
+		}
+	}
+	return nil
+}
