@@ -103,7 +103,7 @@ type Action struct {
 type Outcome struct {
 	Type  history.Type
 	Error string
-	Value int64 // of a read
+	Value int64         // of a read
 	Took  time.Duration // including the time waited before it
 }
 
@@ -197,7 +197,7 @@ func (w *Worker) begin() Action {
 	after := w.around(w.cfg.Think)
 	if w.cfg.Rate > 0 {
 		after = max(after, w.due)
-		w.due = after + w.around(time.Duration(float64(time.Second) * float64(w.cfg.Workers) / w.cfg.Rate))
+		w.due = after + w.around(time.Duration(float64(time.Second)*float64(w.cfg.Workers)/w.cfg.Rate))
 	}
 	return Action{After: after, F: history.Acquire, Key: w.key, Wait: w.cfg.Wait}
 }

@@ -1,0 +1,41 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Kill ends workers with SIGKILL. A new one takes the place of each, so there
+// is nothing to heal.
+type Kill struct {
+	// Signal replaces the signal that kills, for the test that a kill which does
+	// not happen is not believed.
+	Signal func(*os.Process) error
+}
+
+// Name is "kill".
+func (Kill) Name() string { return "kill" }
+
+// Inject kills the targets. The evidence is that the kernel no longer takes a
+// signal for them: they have been waited for by the one who started them.
+func (k Kill) Inject(ctx context.Context, ts []Target) (Evidence, Heal, error) {
+	kill := k.Signal
+	if kill == nil {
+		kill = func(p *os.Process) error { return p.Kill() }
+	}
+	for _, t := range ts {
+		err := kill(t.OS)
+		if err == nil {
+			err = poll(ctx, provedWithin, func() (bool, error) {
+				return errors.Is(t.OS.Signal(syscall.Signal(0)), os.ErrProcessDone), nil
+			})
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("kill worker %d: %w", t.Worker, err)
+		}
+	}
+	return Evidence{"gone": true, "pids": pids(ts)}, func(context.Context) (Evidence, error) { return nil, nil }, nil
+}

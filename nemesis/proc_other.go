@@ -1,0 +1,19 @@
+//go:build !linux
+
+package nemesis
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strconv"
+)
+
+// stopped asks ps, where there is no /proc.
+func stopped(pid int) (bool, error) {
+	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return false, fmt.Errorf("ps of process %d: %w", pid, err)
+	}
+	return bytes.HasPrefix(bytes.TrimSpace(out), []byte("T")), nil
+}
