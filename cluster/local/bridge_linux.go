@@ -7,9 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
@@ -30,12 +34,18 @@ const (
 	// tried again within a second and not after as long as it was cut.
 	rtoMax       = "1000"
 	rtoMaxSysctl = "net.ipv4.tcp_rto_max_ms"
+
+	killTries = 500 // times pollEvery
 )
 
 var subnets struct {
 	sync.Mutex
 	taken [labsAtOnce]bool
 }
+
+// veths numbers the veth pairs of this process. No name is used twice, because
+// a pair goes some time after its namespace.
+var veths atomic.Uint32
 
 // A bridge joins the hosts of one lab.
 type bridge struct {
@@ -102,7 +112,7 @@ func (b *bridge) bridgeIP() netip.Addr { return b.ip(1) }
 
 func (b *bridge) ip(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, b.subnet, last}) }
 
-// close takes the bridge and its hosts away. Their processes must have ended.
+// close takes the bridge and its hosts away, and ends what still runs in them.
 func (b *bridge) close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,7 +156,7 @@ func (b *bridge) addHost(name string, last byte) (*labHost, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create namespace %s: %w", name, err)
 	}
-	h := &labHost{b: b, name: name, ip: b.ip(last), ns: ns, veth: fmt.Sprintf("v%d-%d", b.subnet, last)}
+	h := &labHost{b: b, name: name, ip: b.ip(last), ns: ns, veth: fmt.Sprintf("v%d", veths.Add(1))}
 	if err := h.plug(); err != nil {
 		return nil, errors.Join(fmt.Errorf("plug %s into the bridge: %w", name, err), h.close())
 	}
@@ -198,9 +208,57 @@ func (h *labHost) close() error {
 		h.nft = nil
 	}
 	if h.ns.IsOpen() {
-		errs = append(errs, deleteLink(h.veth), h.ns.Close())
+		// The kernel takes the veth pair away with the namespace, and does so for
+		// all in one go, where deleting each would take tens of milliseconds.
+		errs = append(errs, h.killAll(), h.ns.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// killAll ends every process in the namespace: a worker may have started others,
+// and those again. A process can fork before it is killed, so it looks until it
+// finds none.
+func (h *labHost) killAll() error {
+	id, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", int(h.ns)))
+	if err != nil {
+		return fmt.Errorf("identify namespace of %s: %w", h.name, err)
+	}
+	for range killTries {
+		pids, err := pidsIn(id)
+		if err != nil {
+			return fmt.Errorf("list processes of %s: %w", h.name, err)
+		}
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			// It may have ended meanwhile.
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		time.Sleep(pollEvery)
+	}
+	return fmt.Errorf("end the processes of %s: some stay", h.name)
+}
+
+// pidsIn lists the processes in a network namespace, apart from this one: a
+// thread of it may be there to start something.
+func pidsIn(id string) ([]int, error) {
+	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, l := range links {
+		// The link of a process that has ended cannot be read.
+		if ns, err := os.Readlink(l); err != nil || ns != id {
+			continue
+		}
+		pid, err := strconv.Atoi(strings.Split(l, "/")[2])
+		if err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
 }
 
 // inNS runs f on a locked thread in ns and brings the thread back to root.

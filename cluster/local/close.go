@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 )
 
-// Close implements cluster.Cluster. It ends the servers and waits for them; the
-// workers are the runner's to end, but do not outlive the lab. Logs stay.
+// Close implements cluster.Cluster. It ends the servers and waits for them, and
+// ends whatever else runs in the workers' places; who started that must wait for
+// it. Logs stay.
 func (c *Cluster) Close(ctx context.Context) error {
 	c.close.Do(func() {
 		done := make(chan error, 1)
@@ -41,7 +40,7 @@ func (c *Cluster) closeAll() error {
 	if c.undoData != nil {
 		errs = append(errs, c.undoData())
 	}
-	errs = append(errs, os.RemoveAll(filepath.Join(c.spec.Dir, "data")), c.net.close())
+	errs = append(errs, c.net.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close %s: %w", c.spec.Backend, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -21,6 +22,10 @@ const (
 	// In milliseconds. The election timeout bounds leases from below: 1 s.
 	etcdHeartbeat = 50
 	etcdElection  = 500
+
+	// etcdTry bounds one write: proposed while there is no leader, it is lost and
+	// never answered.
+	etcdTry = 250 * time.Millisecond
 )
 
 // An etcdDriver runs a cluster of three.
@@ -85,6 +90,8 @@ func (d *etcdDriver) rejoined(ctx context.Context, m *member, _ []*member) error
 	}
 	defer c.Close()
 	return poll(ctx, "write a key on "+m.name, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, etcdTry)
+		defer cancel()
 		if _, err := c.Put(ctx, readyKey+m.name, ""); err != nil {
 			return err
 		}

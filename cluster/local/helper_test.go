@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/lockcheck/lockcheck/cluster"
@@ -14,13 +15,21 @@ import (
 // helperArg as the first argument makes this binary a helper process.
 const helperArg = "-local-helper"
 
+// patience is the deadline of everything that a test waits for. Only a failing
+// test takes that long.
+const patience = time.Minute
+
 func helper(name string, args []string) int {
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var err error
 	switch name {
 	case "op":
 		err = oneOperation(ctx, args[0], args[1:])
+	case "refused":
+		err = refused(ctx, args)
+	case "get":
+		err = get(args[0])
 	default:
 		err = fmt.Errorf("no helper %q", name)
 	}
@@ -81,11 +90,35 @@ func putOnce(ctx context.Context, endpoints []string) error {
 	return err
 }
 
+// refused checks that no endpoint answers anything.
+func refused(ctx context.Context, endpoints []string) error {
+	for _, e := range endpoints {
+		conn, err := dial(ctx, e)
+		if err != nil {
+			continue
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+			continue
+		}
+		if n, _ := conn.Read(make([]byte, 1)); n > 0 {
+			return fmt.Errorf("%s answers", e)
+		}
+	}
+	return nil
+}
+
+func get(url string) error {
+	resp, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
 // eventually is the tests' only way to wait.
-func eventually(limit time.Duration, what string, f func() error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func eventually(what string, f func() error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return poll(ctx, what, func(context.Context) error { return f() })
 }
-
-func trimmed(b []byte) string { return strings.TrimSpace(string(b)) }

@@ -20,7 +20,7 @@ func runInit() int {
 		return exitFailed
 	}
 	sig := make(chan os.Signal, 16)
-	signal.Notify(sig, forwarded...)
+	signal.Notify(sig, notIgnored()...)
 	lab, err := startLab()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)

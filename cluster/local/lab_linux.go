@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2/client"
@@ -83,8 +84,8 @@ func (n *labNetwork) link(p *proxies, worker int, h host, ups []upstream) ([]str
 	return addrs, h.(*labHost).redirect(rules)
 }
 
-// dataDir puts a tmpfs over the directory, in the lab's mount namespace only: it
-// is gone with the lab, however that ends.
+// dataDir puts a tmpfs over the directory, in the lab's mount namespace only:
+// what it holds is gone with the lab, however that ends.
 func (n *labNetwork) dataDir(dir string) (undo func() error, err error) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return nil, fmt.Errorf("mount tmpfs on %s: %w", dir, err)
@@ -94,7 +95,7 @@ func (n *labNetwork) dataDir(dir string) (undo func() error, err error) {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmount %s: %w", dir, err)
 		}
-		return nil
+		return os.Remove(dir)
 	}, nil
 }
 

@@ -60,7 +60,7 @@ type Cluster struct {
 	timing  cluster.Timing
 	version map[string]string
 
-	undoData func() error
+	undoData func() error // nil until there is a data directory
 	close    sync.Once
 	closed   error
 
@@ -121,20 +121,23 @@ func start(ctx context.Context, n network, d driver, spec cluster.Spec, since ti
 
 // prepare makes directories, places and members.
 func (c *Cluster) prepare() error {
-	logs := filepath.Join(c.spec.Dir, "nodes")
-	data := filepath.Join(c.spec.Dir, "data")
-	for _, d := range []string{logs, data} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return fmt.Errorf("create run directory: %w", err)
-		}
-	}
-	data, err := filepath.Abs(data)
+	dir, err := filepath.Abs(c.spec.Dir)
 	if err != nil {
 		return fmt.Errorf("find run directory: %w", err)
 	}
-	if c.undoData, err = c.net.dataDir(data); err != nil {
-		return err
+	logs, data := filepath.Join(dir, "nodes"), filepath.Join(dir, "data")
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return fmt.Errorf("create run directory: %w", err)
 	}
+	// It must be new: servers would take up another run's data.
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	undo, err := c.net.dataDir(data)
+	if err != nil {
+		return errors.Join(err, os.Remove(data))
+	}
+	c.undoData = undo
 	for i, r := range c.driver.roles() {
 		h, ports, err := c.net.node(i, r.name, r.role)
 		if err != nil {
@@ -216,7 +219,7 @@ func supervise(ctx context.Context, ms []*member, f func(context.Context) error)
 	if d := (*Died)(nil); errors.As(context.Cause(ctx), &d) {
 		return d
 	}
-	return fmt.Errorf("%w\nthe log of %s ends:\n%s", err, ms[0].name, logTail(ms[0].log))
+	return fmt.Errorf("%w\n%s", err, logTails(ms))
 }
 
 // makeWorkers makes the workers' places and, if asked, their proxies: all before

@@ -86,8 +86,8 @@ func proxyOnFreePort(p *proxies, name, to string) (addr string, err error) {
 }
 
 // dataDir keeps the data on the disk.
-func (n *loopNetwork) dataDir(string) (undo func() error, err error) {
-	return func() error { return nil }, nil
+func (n *loopNetwork) dataDir(dir string) (undo func() error, err error) {
+	return func() error { return os.RemoveAll(dir) }, nil
 }
 
 func (n *loopNetwork) versions() map[string]string {

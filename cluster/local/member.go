@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -58,11 +59,15 @@ func (m *member) start(cmd *exec.Cmd) error {
 		return fmt.Errorf("open log of %s: %w", m.name, err)
 	}
 	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("open log of %s: %w", m.name, err)
+	}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = m.dir, f, f
 	if err := m.host.start(cmd); err != nil {
 		return fmt.Errorf("start %s on %s: %w", m.role.server, m.name, err)
 	}
-	m.proc = watch(cmd)
+	m.proc = watch(cmd, st.Size())
 	return nil
 }
 
@@ -96,5 +101,16 @@ func (m *member) died(p *process) *Died {
 	if p.err != nil {
 		state = p.err.Error()
 	}
-	return &Died{Node: m.name, Server: m.role.server, State: state, Log: logTail(m.log)}
+	return &Died{Node: m.name, Server: m.role.server, State: state, Log: logTail(m.log, p.logFrom)}
+}
+
+// logTails quotes the end of every member's log.
+func logTails(ms []*member) string {
+	var b strings.Builder
+	for _, m := range ms {
+		if p := m.last(); p != nil {
+			fmt.Fprintf(&b, "the log of %s ends:\n%s\n", m.name, logTail(m.log, p.logFrom))
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }

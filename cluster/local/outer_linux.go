@@ -36,7 +36,7 @@ func Enter() (code int, err error) {
 	}
 	// Before the child exists: a signal in between would end us and not it.
 	sig := make(chan os.Signal, 16)
-	signal.Notify(sig, forwarded...)
+	signal.Notify(sig, notIgnored()...)
 	defer signal.Stop(sig)
 
 	runtime.LockOSThread()
@@ -60,6 +60,17 @@ func Enter() (code int, err error) {
 		}
 	}()
 	return exitCode(cmd.Wait(), cmd.ProcessState)
+}
+
+// notIgnored leaves out what nohup or a shell's & made this process ignore.
+func notIgnored() []os.Signal {
+	var out []os.Signal
+	for _, s := range forwarded {
+		if !signal.Ignored(s) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func exitCode(err error, st *os.ProcessState) (int, error) {

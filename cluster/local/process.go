@@ -11,14 +11,15 @@ import (
 
 // A process is a started server. err may be read once done is closed.
 type process struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-	err  error
+	cmd     *exec.Cmd
+	logFrom int64 // where its part of the log begins
+	done    chan struct{}
+	err     error
 }
 
 // watch waits for a started command in the background.
-func watch(cmd *exec.Cmd) *process {
-	p := &process{cmd: cmd, done: make(chan struct{})}
+func watch(cmd *exec.Cmd, logFrom int64) *process {
+	p := &process{cmd: cmd, logFrom: logFrom, done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -48,19 +49,10 @@ const (
 	tailLines = 8
 )
 
-// logTail returns the last lines of a log, indented for an error message.
-func logTail(file string) string {
-	f, err := os.Open(file)
-	if err != nil {
-		return "  (no log: " + err.Error() + ")"
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > tailBytes {
-		if _, err := f.Seek(-tailBytes, io.SeekEnd); err != nil {
-			return "  (no log: " + err.Error() + ")"
-		}
-	}
-	b, err := io.ReadAll(io.LimitReader(f, tailBytes))
+// logTail returns the last lines of a log from an offset on, indented for an
+// error message.
+func logTail(file string, from int64) string {
+	b, err := readTail(file, from)
 	if err != nil {
 		return "  (no log: " + err.Error() + ")"
 	}
@@ -71,6 +63,20 @@ func logTail(file string) string {
 	lines := strings.Split(string(b), "\n")
 	lines = lines[max(0, len(lines)-tailLines):]
 	return "  " + strings.Join(lines, "\n  ")
+}
+
+func readTail(file string, from int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	from = max(from, st.Size()-tailBytes)
+	return io.ReadAll(io.NewSectionReader(f, from, tailBytes))
 }
 
 // A Died is the error for a server that ended while it should have started.
