@@ -1,0 +1,84 @@
+package redisdb
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockcheck/lockcheck/clients"
+)
+
+// The scripts of "Distributed Locks with Redis"
+// (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/).
+// They go out as EVAL, never as EVALSHA: with that, a server that does not know
+// the script would cost a second request.
+const (
+	// deleteIfOwner lets go only of a lock that is still ours.
+	deleteIfOwner = `if redis.call("get",KEYS[1]) == ARGV[1] then
+	return redis.call("del",KEYS[1])
+end
+return 0`
+
+	extendIfOwner = `if redis.call("get",KEYS[1]) == ARGV[1] then
+	return redis.call("pexpire",KEYS[1],ARGV[2])
+end
+return 0`
+
+	// setAndCount counts before it sets, so that a counter that cannot be
+	// counted up leaves no lock behind.
+	setAndCount = `if redis.call("exists",KEYS[1]) == 1 then
+	return false
+end
+local token = redis.call("incr",KEYS[2])
+redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[2])
+return token`
+)
+
+// LockKey is where the lock of that name lives, CounterKey its token counter.
+// Neither prefix begins with the other, so no name can make them meet.
+func LockKey(name string) string    { return "lockcheck/lock/" + name }
+func CounterKey(name string) string { return "lockcheck/token/" + name }
+
+// Validity is how long a holder may rely on a lock of that TTL, counted from
+// before it was asked for. Redis keeps whole milliseconds of a cached wall
+// clock, and clocks drift: the allowance is Redlock's, 1 % and 2 ms. It fails if
+// nothing remains.
+func Validity(ttl time.Duration) (time.Duration, error) {
+	ttl = ttl.Truncate(time.Millisecond)
+	valid := ttl - ttl/100 - 2*time.Millisecond
+	if valid <= 0 {
+		return 0, clients.NotDone(fmt.Errorf("a TTL of %v leaves nothing to rely on", ttl))
+	}
+	return valid, nil
+}
+
+// Set takes the lock for owner, if nobody has it.
+func (d *DB) Set(ctx context.Context, name, owner string, ttl time.Duration) (bool, error) {
+	v, err := d.do(ctx, "SET", LockKey(name), owner, "NX", "PX", ttl.Milliseconds())
+	return v != nil, err
+}
+
+// SetAndCount is Set that also counts the grants of this lock.
+func (d *DB) SetAndCount(ctx context.Context, name, owner string, ttl time.Duration) (token uint64, ok bool, err error) {
+	v, err := d.do(ctx, "EVAL", setAndCount, 2, LockKey(name), CounterKey(name), owner, ttl.Milliseconds())
+	n, ok := v.(int64)
+	return uint64(n), ok, err
+}
+
+// Delete lets go of the lock, if it is owner's.
+func (d *DB) Delete(ctx context.Context, name, owner string) (bool, error) {
+	v, err := d.do(ctx, "EVAL", deleteIfOwner, 1, LockKey(name), owner)
+	return v == int64(1), err
+}
+
+// Extend gives the lock ttl from now, if it is owner's.
+func (d *DB) Extend(ctx context.Context, name, owner string, ttl time.Duration) (bool, error) {
+	v, err := d.do(ctx, "EVAL", extendIfOwner, 1, LockKey(name), owner, ttl.Milliseconds())
+	return v == int64(1), err
+}
+
+// Owns asks whether the lock is owner's.
+func (d *DB) Owns(ctx context.Context, name, owner string) (bool, error) {
+	v, err := d.do(ctx, "GET", LockKey(name))
+	return v == owner, err
+}

@@ -1,0 +1,193 @@
+// Package redis is the lock on a single Redis, or on the master that sentinels
+// name: SET NX PX with a random owner, release and renewal by a Lua script that
+// compares the owner first, after "Distributed Locks with Redis"
+// (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/).
+// It never waits and never retries. Replication is asynchronous: a failover may
+// forget a lock, which is for the checker to find.
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockcheck/lockcheck/clients"
+	"github.com/lockcheck/lockcheck/clients/internal/hold"
+	"github.com/lockcheck/lockcheck/clients/internal/redisdb"
+)
+
+// opWithin bounds an operation whose caller did not.
+const opWithin = 5 * time.Second
+
+// Sentinel is the backend whose endpoints are sentinels.
+const Sentinel = "redis-sentinel"
+
+// A Lock is one process's view of the locks.
+type Lock struct {
+	db    *redisdb.DB
+	cfg   clients.Config
+	obs   clients.Observer
+	count bool
+	holds hold.Table[*held]
+}
+
+type held struct {
+	ttl      time.Duration
+	renewals *hold.Renewals
+}
+
+// NewSetNX makes redis/set-nx, a lock without tokens: its owner is a random
+// value, which identifies and does not order.
+func NewSetNX(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
+	return newLock(ctx, cfg, false)
+}
+
+// NewSetNXIncr makes redis/set-nx-incr, whose token is a counter in the same
+// Redis. It goes back when the data is lost.
+func NewSetNXIncr(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
+	return newLock(ctx, cfg, true)
+}
+
+func newLock(ctx context.Context, cfg clients.Config, count bool) (*Lock, error) {
+	db, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := hold.Deadline(ctx, opWithin)
+	defer cancel()
+	if err := db.Ping(ctx); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("reach redis at %v: %w", cfg.Endpoints, err)
+	}
+	return &Lock{db: db, cfg: cfg, obs: hold.Observer(cfg.Observer), count: count}, nil
+}
+
+func open(cfg clients.Config) (*redisdb.DB, error) {
+	if cfg.Backend == Sentinel {
+		if len(cfg.Endpoints) == 0 || cfg.Master == "" {
+			return nil, errors.New("redis-sentinel needs the sentinels' addresses and the master's name")
+		}
+		return redisdb.Failover(cfg.Master, cfg.Endpoints), nil
+	}
+	if len(cfg.Endpoints) != 1 {
+		return nil, fmt.Errorf("redis needs one address, not %v", cfg.Endpoints)
+	}
+	return redisdb.Single(cfg.Endpoints[0]), nil
+}
+
+// Acquire is one try. Its lease counts from its beginning.
+func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, error) {
+	valid, err := redisdb.Validity(r.TTL)
+	if err != nil {
+		return clients.Grant{}, clients.Fault("acquire", r.Key, err)
+	}
+	ctx, cancel := hold.Deadline(ctx, opWithin)
+	defer cancel()
+	g := clients.Grant{Key: r.Key, ID: r.ID, Valid: valid, Owner: hold.NewOwner(), HasToken: l.count}
+	var ok bool
+	if l.count {
+		g.Token, ok, err = l.db.SetAndCount(ctx, r.Key, g.Owner, r.TTL)
+	} else {
+		ok, err = l.db.Set(ctx, r.Key, g.Owner, r.TTL)
+	}
+	switch {
+	case err != nil:
+		return clients.Grant{}, clients.Fault("acquire", r.Key, err)
+	case !ok:
+		return clients.Grant{}, clients.Fault("acquire", r.Key, clients.ErrHeld)
+	}
+	if !l.keep(g, r.TTL) {
+		return clients.Grant{}, clients.Fault("acquire", r.Key, hold.ErrClosed)
+	}
+	return g, nil
+}
+
+// keep remembers a grant and renews it in the background, if that is wanted.
+func (l *Lock) keep(g clients.Grant, ttl time.Duration) bool {
+	h := &held{ttl: ttl}
+	if l.cfg.Renew {
+		h.renewals = hold.Renew(l.obs, g, ttl/3, func(ctx context.Context) (clients.Grant, error) {
+			return l.extend(ctx, g, ttl)
+		})
+	}
+	ok := l.holds.Put(g.Owner, h)
+	if !ok {
+		h.renewals.Stop()
+	}
+	return ok
+}
+
+// Renew gives the lock its whole TTL again.
+func (l *Lock) Renew(ctx context.Context, g clients.Grant) (clients.Grant, error) {
+	if g.Owner == "" {
+		return clients.Grant{}, hold.Unknown("renew", g)
+	}
+	ttl := l.cfg.TTL
+	if h, ok := l.holds.Get(g.Owner); ok {
+		ttl = h.ttl
+	}
+	return l.extend(ctx, g, ttl)
+}
+
+func (l *Lock) extend(ctx context.Context, g clients.Grant, ttl time.Duration) (clients.Grant, error) {
+	valid, err := redisdb.Validity(ttl)
+	if err != nil {
+		return clients.Grant{}, clients.Fault("renew", g.Key, err)
+	}
+	ctx, cancel := hold.Deadline(ctx, opWithin)
+	defer cancel()
+	ok, err := l.db.Extend(ctx, g.Key, g.Owner, ttl)
+	if err := proved("renew", g.Key, ok, err); err != nil {
+		return clients.Grant{}, err
+	}
+	g.Valid, g.Mark = valid, 0 // the new lease counts from this request
+	return g, nil
+}
+
+// Check asks the server who has the lock. Its answer extends nothing, so the
+// grant comes back without a validity.
+func (l *Lock) Check(ctx context.Context, g clients.Grant) (clients.Grant, error) {
+	if g.Owner == "" {
+		return clients.Grant{}, hold.Unknown("check", g)
+	}
+	ctx, cancel := hold.Deadline(ctx, opWithin)
+	defer cancel()
+	ok, err := l.db.Owns(ctx, g.Key, g.Owner)
+	if err := proved("check", g.Key, ok, err); err != nil {
+		return clients.Grant{}, err
+	}
+	g.Valid, g.Mark = 0, 0
+	return g, nil
+}
+
+// Release lets go of the lock if it is still this grant's.
+func (l *Lock) Release(ctx context.Context, g clients.Grant) error {
+	if g.Owner == "" {
+		return hold.Unknown("release", g)
+	}
+	if h, ok := l.holds.Take(g.Owner); ok {
+		h.renewals.Stop()
+	}
+	ctx, cancel := hold.Deadline(ctx, opWithin)
+	defer cancel()
+	ok, err := l.db.Delete(ctx, g.Key, g.Owner)
+	return proved("release", g.Key, ok, err)
+}
+
+// proved turns the answer of a script that compares the owner into an error.
+func proved(act, key string, same bool, err error) error {
+	if err == nil && !same {
+		err = clients.ErrNotHeld
+	}
+	return clients.Fault(act, key, err)
+}
+
+// Close ends the connections. What is held stays until its TTL has passed:
+// Redis knows no sessions.
+func (l *Lock) Close(context.Context) error {
+	for _, h := range l.holds.Close() {
+		h.renewals.Stop()
+	}
+	return l.db.Close()
+}

@@ -1,0 +1,88 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockcheck/lockcheck/clients"
+	"github.com/lockcheck/lockcheck/clients/internal/redisdb"
+)
+
+// nodes are the independent servers and how long each may take.
+type nodes struct {
+	dbs    []*redisdb.DB
+	within time.Duration
+}
+
+func open(addrs []string, within time.Duration) nodes {
+	if within <= 0 {
+		within = nodeWithin
+	}
+	n := nodes{within: within}
+	for _, a := range addrs {
+		n.dbs = append(n.dbs, redisdb.Single(a))
+	}
+	return n
+}
+
+func (n nodes) close() error {
+	var errs []error
+	for _, db := range n.dbs {
+		errs = append(errs, db.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// A tally is what the servers answered to one question.
+type tally struct {
+	yes, no int
+	failed  int // certainly did nothing: never asked, or answered with an error
+	open    int // may have done it
+	errs    []error
+}
+
+func (t tally) String() string {
+	return fmt.Sprintf("%d yes, %d no, %d failed, %d unknown", t.yes, t.no, t.failed, t.open)
+}
+
+// err is plain on purpose: the single servers' proofs are not the lock's.
+func (t tally) err() error {
+	return fmt.Errorf("%v: %v", t, errors.Join(t.errs...))
+}
+
+// ask puts one question to every server at once, and waits until each has
+// answered or used up its time.
+func (n nodes) ask(ctx context.Context, question func(context.Context, *redisdb.DB) (bool, error)) tally {
+	ctx, cancel := context.WithTimeout(ctx, n.within)
+	defer cancel()
+	type answer struct {
+		yes bool
+		err error
+	}
+	answers := make(chan answer, len(n.dbs))
+	for _, db := range n.dbs {
+		go func() {
+			yes, err := question(ctx, db)
+			answers <- answer{yes, err}
+		}()
+	}
+	var t tally
+	for range n.dbs {
+		switch a := <-answers; {
+		case a.err == nil && a.yes:
+			t.yes++
+		case a.err == nil:
+			t.no++
+		default:
+			if clients.Definite(a.err) {
+				t.failed++
+			} else {
+				t.open++
+			}
+			t.errs = append(t.errs, a.err)
+		}
+	}
+	return t
+}

@@ -1,0 +1,281 @@
+// Package zookeeper is the lock of ZooKeeper's recipes page
+// (https://zookeeper.apache.org/doc/current/recipes.html#sc_recipes_Locks): an
+// ephemeral sequential node for each contender, each watching the one ahead of
+// it. A lock is held while the session lives, which may end unannounced. The
+// token is the czxid of the contender's own node.
+//
+// It waits inside, up to Request.Wait. It never repeats a request whose outcome
+// is unknown, but looks whether its node is there.
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockcheck/lockcheck/clients"
+	"github.com/lockcheck/lockcheck/clients/internal/hold"
+)
+
+const (
+	// opWithin bounds an operation whose caller did not, besides its waiting.
+	opWithin = 5 * time.Second
+	// leaveWithin is kept back from an acquire's time so that it can take its
+	// node out of the queue when it gives up.
+	leaveWithin = 300 * time.Millisecond
+)
+
+// A Lock is one process's view of the locks, and one session.
+type Lock struct {
+	s     *session
+	cfg   clients.Config
+	obs   clients.Observer
+	holds hold.Table[*hold.Renewals]
+}
+
+// New makes zookeeper/ephemeral. It fails if the servers allow only a shorter
+// session than TTL: they cap it at maxSessionTimeout, by default 20 ticks.
+func New(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
+	l := &Lock{cfg: cfg, obs: hold.Observer(cfg.Observer)}
+	if cfg.TTL < time.Millisecond {
+		return nil, fmt.Errorf("a session of %v cannot be had", cfg.TTL)
+	}
+	var err error
+	if l.s, err = open(cfg, l.obs); err != nil {
+		return nil, err
+	}
+	ctx, cancel := hold.Deadline(ctx, opWithin)
+	defer cancel()
+	if _, err := l.s.ready(ctx); err != nil {
+		l.s.close(ctx)
+		return nil, fmt.Errorf("reach zookeeper at %v: %w", cfg.Endpoints, err)
+	}
+	if got := l.SessionTimeout(); got < cfg.TTL.Truncate(time.Millisecond) {
+		l.s.close(ctx)
+		return nil, fmt.Errorf("zookeeper allows sessions of %v, not %v: raise maxSessionTimeout (default: 20 ticks)", got, cfg.TTL)
+	}
+	return l, nil
+}
+
+// SessionTimeout is what the servers granted. It is more than was asked for if
+// that was less than minSessionTimeout, by default 2 ticks.
+func (l *Lock) SessionTimeout() time.Duration { return time.Duration(l.s.dialer.negotiated.Load()) }
+
+// Acquire queues up and waits for its turn.
+func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, error) {
+	ctx, cancel := hold.Deadline(ctx, r.Wait+opWithin)
+	defer cancel()
+	g, err := l.acquire(ctx, r)
+	if err != nil {
+		return clients.Grant{}, clients.Fault("acquire", r.Key, err)
+	}
+	return g, nil
+}
+
+func (l *Lock) acquire(ctx context.Context, r clients.Request) (clients.Grant, error) {
+	epoch, err := l.s.ready(ctx)
+	if err != nil {
+		return clients.Grant{}, err
+	}
+	// The session may be a new one, begun after this operation was invoked and
+	// the old one lost. The mark says that the grant is none of the old one's.
+	mark, err := l.obs.Mark(ctx, r.Key, r.ID)
+	if err != nil {
+		return clients.Grant{}, clients.NotDone(err)
+	}
+	queueing, cancel := reserve(ctx, leaveWithin)
+	defer cancel()
+	node, err := l.enqueue(queueing, epoch, r.Key)
+	if err != nil {
+		return clients.Grant{}, err
+	}
+	g := clients.Grant{Key: r.Key, ID: r.ID, Session: true, Mark: mark, HasToken: true, Owner: node}
+	if g.Token, err = l.czxid(queueing, g); err == nil {
+		err = l.await(queueing, epoch, g, r.Wait)
+	}
+	if err != nil {
+		return clients.Grant{}, l.leave(ctx, g, err)
+	}
+	return l.keep(g)
+}
+
+// reserve gives a context that ends earlier, by as much as d but not more than a
+// quarter of what is left.
+func reserve(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	until, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, until.Add(-min(d, time.Until(until)/4)))
+}
+
+// enqueue creates the contender's node and gives its name.
+func (l *Lock) enqueue(ctx context.Context, epoch uint64, name string) (string, error) {
+	owner := hold.NewOwner()
+	create := func(c *zk.Conn) (string, error) {
+		return c.Create(dir(name)+"/"+prefix(owner), []byte(owner), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	}
+	node, err := send(ctx, l.s, create)
+	if errors.Is(err, zk.ErrNoNode) { // the first contender ever
+		if err := l.parents(ctx, name); err != nil {
+			return "", clients.NotDone(err) // no contender's node was asked for
+		}
+		node, err = send(ctx, l.s, create)
+	}
+	if err != nil && !clients.Definite(err) {
+		node, err = l.find(ctx, name, owner, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	node = path.Base(node)
+	if err := l.s.same(epoch); err != nil {
+		// Created in the old session, and gone with it; or queued in
+		// go-zookeeper and created in the new one.
+		return "", l.leave(ctx, clients.Grant{Key: name, Owner: node}, err)
+	}
+	return node, nil
+}
+
+// find looks for a node whose creation got no answer. The sync makes sure that
+// the server we ask has caught up with the leader, so that a creation that was
+// accepted is seen; but it may still be on its way, so that not to find it
+// leaves the outcome open.
+func (l *Lock) find(ctx context.Context, name, owner string, unknown error) (string, error) {
+	children, err := send(ctx, l.s, func(c *zk.Conn) ([]string, error) {
+		if _, err := c.Sync(dir(name)); err != nil {
+			return nil, err
+		}
+		children, _, err := c.Children(dir(name))
+		return children, err
+	})
+	if err != nil {
+		return "", fmt.Errorf("%w; looking for the node: %v", unknown, err)
+	}
+	for _, c := range children {
+		if strings.HasPrefix(c, prefix(owner)) {
+			return c, nil
+		}
+	}
+	return "", fmt.Errorf("%w; the node is not there yet", unknown)
+}
+
+// parents creates the persistent nodes above the contenders. That others do so
+// at the same time, or that it happens twice, does no harm.
+func (l *Lock) parents(ctx context.Context, name string) error {
+	for _, p := range []string{root, dir(name)} {
+		_, err := send(ctx, l.s, func(c *zk.Conn) (string, error) {
+			return c.Create(p, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+		})
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return fmt.Errorf("create %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func nodePath(g clients.Grant) string { return dir(g.Key) + "/" + g.Owner }
+
+// czxid is the transaction that created the contender's own node, so a later
+// contender's is higher. (That of the parent would be the same for everybody.)
+func (l *Lock) czxid(ctx context.Context, g clients.Grant) (uint64, error) {
+	stat, err := send(ctx, l.s, func(c *zk.Conn) (*zk.Stat, error) {
+		_, stat, err := c.Get(nodePath(g))
+		return stat, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return uint64(stat.Czxid), nil
+}
+
+// leave takes the node out of the queue. Only if it is certainly gone is the
+// acquire's outcome definite; a node that stays behind would be granted the lock
+// one day, with nobody to know of it.
+func (l *Lock) leave(ctx context.Context, g clients.Grant, why error) error {
+	_, err := send(ctx, l.s, func(c *zk.Conn) (struct{}, error) {
+		return struct{}{}, c.Delete(nodePath(g), -1)
+	})
+	if err == nil || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrSessionExpired) {
+		return clients.NotDone(why)
+	}
+	return fmt.Errorf("%v; leaving the queue: %v", why, err) // proves nothing, whatever why did
+}
+
+// keep remembers the grant and writes to its node in the background.
+func (l *Lock) keep(g clients.Grant) (clients.Grant, error) {
+	var renewals *hold.Renewals
+	if l.cfg.Renew {
+		renewals = hold.Renew(l.obs, g, l.SessionTimeout()/3, func(ctx context.Context) (clients.Grant, error) {
+			return l.prove(ctx, "renew", g)
+		})
+	}
+	if !l.holds.Put(g.Owner, renewals) {
+		renewals.Stop()
+		return clients.Grant{}, hold.ErrClosed
+	}
+	return g, nil
+}
+
+// Renew and Check both write to the grant's node: a write goes through a quorum,
+// where a read may be answered by a server that does not know yet that the
+// session is over.
+func (l *Lock) Renew(ctx context.Context, g clients.Grant) (clients.Grant, error) {
+	return l.prove(ctx, "renew", g)
+}
+
+func (l *Lock) Check(ctx context.Context, g clients.Grant) (clients.Grant, error) {
+	return l.prove(ctx, "check", g)
+}
+
+func (l *Lock) prove(ctx context.Context, act string, g clients.Grant) (clients.Grant, error) {
+	if g.Owner == "" {
+		return clients.Grant{}, hold.Unknown(act, g)
+	}
+	ctx, cancel := hold.Deadline(ctx, opWithin)
+	defer cancel()
+	_, err := send(ctx, l.s, func(c *zk.Conn) (*zk.Stat, error) {
+		return c.Set(nodePath(g), []byte(g.Owner), -1)
+	})
+	g.Session, g.Mark = true, 0
+	return g, clients.Fault(act, g.Key, heldNo(err))
+}
+
+// Release deletes the grant's node.
+func (l *Lock) Release(ctx context.Context, g clients.Grant) error {
+	if g.Owner == "" {
+		return hold.Unknown("release", g)
+	}
+	if renewals, ok := l.holds.Take(g.Owner); ok {
+		renewals.Stop()
+	}
+	ctx, cancel := hold.Deadline(ctx, opWithin)
+	defer cancel()
+	_, err := send(ctx, l.s, func(c *zk.Conn) (struct{}, error) {
+		return struct{}{}, c.Delete(nodePath(g), -1)
+	})
+	return clients.Fault("release", g.Key, heldNo(err))
+}
+
+// heldNo reads "not held" out of what the server said: that the node is gone, or
+// the session and with it the node. A release's own success cannot look like
+// that, since no request is sent twice.
+func heldNo(err error) error {
+	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrSessionExpired) {
+		return fmt.Errorf("%w: %v", clients.ErrNotHeld, err)
+	}
+	return err
+}
+
+// Close ends the session, and with it what is held.
+func (l *Lock) Close(ctx context.Context) error {
+	for _, renewals := range l.holds.Close() {
+		renewals.Stop()
+	}
+	return l.s.close(ctx)
+}
