@@ -1,0 +1,311 @@
+package linear
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
+
+// A rule is what a violation breaks.
+type rule uint8
+
+const (
+	releasedTwice rule = iota + 1 // two releases of one grant succeeded
+	sameToken                     // two grants have one token
+	lateStart                     // the second had begun before the first allows it
+	lateEnd                       // the second had ended before the first allows it
+	noHolder                      // "held", and nobody can have held the lock
+	noOrder                       // a search found no order
+)
+
+// A violation says why no order explains the history.
+type violation struct {
+	rule          rule
+	first, second int32 // grants
+	at            int64 // what the first allows, for lateStart and lateEnd
+	gaps          []gap // for noHolder: the gaps that lack a phantom between them
+	phantoms      []phantom
+	plan          *plan
+	ops           []Op // for noOrder: what was searched
+}
+
+// A plan is one order of the grants that are taken to have held, the tries that
+// need a holder, and the phantoms that may be it.
+type plan struct {
+	grants   []grant
+	order    []int32
+	phantoms []phantom
+
+	loStart []int64 // the least solution: the earliest start of each grant in order
+	hiEnd   []int64 // the greatest solution: the latest end ...
+	hiStart []int64 // ... and the latest start
+	needs   []gap
+	serves  []phantom // the phantom of each need, once covered
+}
+
+// A gap is a time between two neighbours in the order in which neither can have
+// held the lock, although an acquire was told "held" then.
+type gap struct {
+	slot int32 // before the grant with this place in the order
+	try  int32 // the try that ends first
+	by   int64 // a phantom must have begun by then
+	till int64 // and must be able to end by then
+}
+
+// decided is the outcome of a decision.
+type decided struct {
+	verdict     Verdict
+	reason      string
+	violation   *violation
+	problem     *problem
+	certificate []Step
+	searched    bool
+}
+
+// Decide judges the operations of one key, whose grants are numbered from 0 up to
+// grants.
+func Decide(ops []Op, grants int, lim *limits, certificate bool) decided {
+	p, v := newProblem(ops, grants)
+	d := decided{problem: p}
+	switch {
+	case v != nil:
+		d.verdict, d.violation = Illegal, v
+		return d
+	case p.broken != "":
+		d.verdict, d.reason = Unknown, p.broken
+		return d
+	}
+	pl, tie := p.exactPlan()
+	if p.odd != "" || tie {
+		if tie {
+			p.odd = "two grants without tokens were certainly held at the same instant only"
+		}
+		p.outside(lim, &d, certificate)
+		return d
+	}
+	if v := pl.check(p.ops, p.tries); v != nil {
+		d.verdict, d.violation = Illegal, v
+		return d
+	}
+	if certificate {
+		d.certificate = pl.certify(p)
+	}
+	return d
+}
+
+// exactPlan orders the definite grants: by token where the lock gives tokens,
+// otherwise by their cores. It sets odd when that is not the only possible order;
+// tie tells that two cores are the same instant.
+func (p *problem) exactPlan() (pl *plan, tie bool) {
+	n, m := 0, 0
+	tokens, loose := 0, 0
+	for i := range p.grants {
+		switch g := &p.grants[i]; g.exists {
+		case definite:
+			n++
+			if g.hasToken {
+				tokens++
+			} else if !g.tight() {
+				loose++
+			}
+		case possible:
+			m++
+		}
+	}
+	switch {
+	case tokens > 0 && tokens < n:
+		p.odd = "only some of the grants have tokens"
+	case tokens == 0 && loose > 0:
+		p.odd = "a grant without a token may have ended before its acquire returned"
+	}
+	if p.odd != "" {
+		return nil, false
+	}
+	pl = &plan{grants: p.grants, order: make([]int32, 0, n), phantoms: make([]phantom, 0, m)}
+	for i := range p.grants {
+		switch p.grants[i].exists {
+		case definite:
+			pl.order = append(pl.order, int32(i))
+		case possible:
+			pl.phantoms = append(pl.phantoms, p.phantom(int32(i)))
+		}
+	}
+	if tokens > 0 {
+		sortByToken(p.grants, pl.order)
+		return pl, false
+	}
+	return pl, sortByCore(p.grants, pl.order)
+}
+
+// phantom gives the earliest end of an indeterminate acquire that held.
+func (p *problem) phantom(i int32) phantom {
+	g := &p.grants[i]
+	return phantom{call: g.la, end: min(g.lease, g.freed), grant: i}
+}
+
+// sortByToken orders grants by token. Histories are nearly in order already.
+func sortByToken(grants []grant, order []int32) {
+	byToken := func(a, b int32) int { return cmp.Compare(grants[a].token, grants[b].token) }
+	if slices.IsSortedFunc(order, byToken) {
+		return
+	}
+	type keyed struct {
+		token uint64
+		grant int32
+	}
+	keys := make([]keyed, len(order)) // side by side, since the sort compares them often
+	for i, g := range order {
+		keys[i] = keyed{grants[g].token, g}
+	}
+	slices.SortStableFunc(keys, func(a, b keyed) int { return cmp.Compare(a.token, b.token) })
+	for i := range keys {
+		order[i] = keys[i].grant
+	}
+}
+
+// sortByCore orders grants by their cores and tells whether two of them are the
+// same instant, so that either may come first.
+func sortByCore(grants []grant, order []int32) (tie bool) {
+	byCore := func(a, b int32) int {
+		x, y := &grants[a], &grants[b]
+		if c := cmp.Compare(x.ua, y.ua); c != 0 {
+			return c
+		}
+		return cmp.Compare(x.le, y.le)
+	}
+	if !slices.IsSortedFunc(order, byCore) {
+		slices.SortStableFunc(order, byCore)
+	}
+	for i := 1; i < len(order); i++ {
+		x, y := &grants[order[i-1]], &grants[order[i]]
+		if x.ua == y.ua && x.le == y.le && x.ua == x.le {
+			return true
+		}
+	}
+	return false
+}
+
+// check looks for a violation of the plan: in the chain of grants, then among the
+// tries.
+func (pl *plan) check(ops []Op, tries []int32) *violation {
+	if v := pl.forward(); v != nil {
+		return v
+	}
+	pl.backward()
+	pl.findNeeds(ops, tries)
+	return pl.spend()
+}
+
+// forward pushes each grant as early as its predecessors allow. A violation has a
+// witness of at most two grants: the one that failed, and the one that set t.
+func (pl *plan) forward() *violation {
+	pl.loStart = make([]int64, len(pl.order))
+	t, source := int64(Dawn), int32(-1)
+	for k, i := range pl.order {
+		g := &pl.grants[i]
+		if k > 0 && g.hasToken {
+			if prev := pl.order[k-1]; pl.grants[prev].hasToken && pl.grants[prev].token == g.token {
+				return &violation{rule: sameToken, first: prev, second: i, plan: pl}
+			}
+		}
+		if source < 0 || g.la > t {
+			t, source = g.la, i
+		}
+		if t > g.ua {
+			return &violation{rule: lateStart, first: source, second: i, at: t, plan: pl}
+		}
+		pl.loStart[k] = t
+		if g.le > t {
+			t, source = g.le, i
+		}
+		if t > g.ue {
+			return &violation{rule: lateEnd, first: source, second: i, at: t, plan: pl}
+		}
+	}
+	return nil
+}
+
+// backward pulls each grant as late as its successors allow.
+func (pl *plan) backward() {
+	n := len(pl.order)
+	pl.hiEnd, pl.hiStart = make([]int64, n), make([]int64, n)
+	h := int64(Forever)
+	for k := n - 1; k >= 0; k-- {
+		g := &pl.grants[pl.order[k]]
+		h = min(h, g.ue)
+		pl.hiEnd[k] = h
+		h = min(h, g.ua)
+		pl.hiStart[k] = h
+	}
+}
+
+// findNeeds finds the gaps with tries that no grant in the order can cover. With
+// every start at its least and every end at its greatest, a try that touches a
+// hold is covered; only one that lies wholly between two holds is not.
+func (pl *plan) findNeeds(ops []Op, tries []int32) {
+	pl.needs = pl.needs[:0]
+	pos, n := 0, len(pl.order)
+	for _, i := range tries {
+		try := &ops[i]
+		pos = gallop(pl.loStart, pos, try.Return)
+		if pos > 0 && pl.hiEnd[pos-1] >= try.Call {
+			continue
+		}
+		till := int64(Forever)
+		if pos < n {
+			till = pl.hiStart[pos]
+		}
+		need := gap{slot: int32(pos), try: i, by: try.Return, till: till}
+		if m := len(pl.needs); m > 0 && pl.needs[m-1].slot == need.slot {
+			if need.by < pl.needs[m-1].by {
+				pl.needs[m-1] = need
+			}
+			continue
+		}
+		pl.needs = append(pl.needs, need)
+	}
+	slices.SortFunc(pl.needs, func(a, b gap) int {
+		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.by, b.by), cmp.Compare(a.try, b.try))
+	})
+	pl.needs = slices.CompactFunc(pl.needs, func(a, b gap) bool { return a.slot == b.slot })
+}
+
+// gallop gives the smallest p with a[p] > u, looking near from first: tries come
+// nearly in order.
+func gallop(a []int64, from int, u int64) int {
+	lo, hi := from, from
+	for step := 1; hi < len(a) && a[hi] <= u; step *= 2 {
+		lo, hi = hi+1, hi+step
+	}
+	hi = min(hi, len(a))
+	for step := 1; lo > 0 && a[lo-1] > u; step *= 2 {
+		hi, lo = lo-1, max(0, lo-step)
+	}
+	return lo + sort.Search(hi-lo, func(i int) bool { return a[lo+i] > u })
+}
+
+// spend gives each needy gap a phantom. What a gap asks of a phantom grows from
+// gap to gap, so a phantom that can serve one can serve all later ones: giving
+// each gap any phantom that can serve it is exact.
+func (pl *plan) spend() *violation {
+	if len(pl.needs) == 0 {
+		return nil
+	}
+	m := len(pl.needs)
+	byFirst := make([][]phantom, m+1) // by the first gap that they can serve
+	for _, ph := range pl.phantoms {
+		f := sort.Search(m, func(j int) bool { return pl.needs[j].by >= ph.call && pl.needs[j].till >= ph.end })
+		byFirst[f] = append(byFirst[f], ph)
+	}
+	pl.serves = make([]phantom, 0, m)
+	var pool []phantom
+	for j := range pl.needs {
+		pool = append(pool, byFirst[j]...)
+		if len(pool) == 0 {
+			return &violation{rule: noHolder, gaps: pl.needs[:j+1], phantoms: pl.serves, plan: pl}
+		}
+		pl.serves = append(pl.serves, pool[len(pool)-1])
+		pool = pool[:len(pool)-1]
+	}
+	return nil
+}
