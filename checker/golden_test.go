@@ -17,8 +17,9 @@ import (
 
 // expectation is the first line of a golden history.
 type expectation struct {
-	About  string                     `json:"about"`
-	Expect map[string]json.RawMessage `json:"expect"`
+	About   string                     `json:"about"`
+	Verdict string                     `json:"verdict"` // of the whole, where the file is about it
+	Expect  map[string]json.RawMessage `json:"expect"`
 }
 
 // Each file in testdata is a small history with the judgement that the
@@ -68,6 +69,9 @@ func golden(t *testing.T, file string) {
 		if got := outcome(res.Properties[name]); !slices.Equal(got, list) {
 			t.Errorf("%s: got %v, want %v\n%s\n%s", name, got, list, want.About, res.Properties[name].told())
 		}
+	}
+	if want.Verdict != "" && res.Verdict.String() != want.Verdict {
+		t.Errorf("the whole is %v (%v), want %s", res.Verdict, res.Reasons, want.Verdict)
 	}
 	for name, p := range res.Properties {
 		for _, a := range p.Anomalies {

@@ -384,3 +384,16 @@ func (j *Judge) report(property string, a Anomaly, from, to int64) {
 	}
 	j.results[property].add(a)
 }
+
+// Found is how many anomalies of the required properties were found so far.
+func (j *Judge) Found() int {
+	req := j.header.Require
+	if len(req) == 0 {
+		req = DefaultRequired
+	}
+	n := 0
+	for _, name := range req {
+		n += j.results[name].AnomalyCount
+	}
+	return n
+}

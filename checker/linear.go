@@ -2,13 +2,40 @@ package checker
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
+	"github.com/lockcheck/lockcheck/checker/linear"
 	"github.com/lockcheck/lockcheck/history"
 )
 
-// linearity follows the lock operations for the linearizability decision.
-type linearity struct{}
+const kindNotLinearizable = "not-linearizable"
 
-func (l *linearity) start(history.Header)           {}
-func (l *linearity) add(*history.Op)                {}
-func (l *linearity) finish(context.Context, *Judge) {}
+// linearity follows the lock operations for the linearizability decision.
+type linearity struct{ builder *linear.Builder }
+
+func (l *linearity) start(h history.Header) { l.builder = linear.NewBuilder(h) }
+func (l *linearity) add(o *history.Op)      { l.builder.Add(o) }
+
+// finish decides each key. A key that could not be decided makes the property
+// unknown; it never hides another key that is illegal.
+func (l *linearity) finish(ctx context.Context, j *Judge) {
+	r := j.results[Linearizable]
+	for _, k := range l.builder.Finish(ctx, linear.Options{}) {
+		r.Checked += k.Checked
+		switch k.Verdict {
+		case linear.Illegal:
+			from, to := j.now, int64(0)
+			for _, o := range k.Window {
+				from = min(from, o.Call)
+				to = max(to, min(o.Return, j.now))
+			}
+			j.report(Linearizable, Anomaly{Kind: kindNotLinearizable, Key: k.Key, Ops: k.Ops, Message: k.Reason}, from, max(from, to))
+		case linear.Unknown:
+			if r.Verdict == Valid {
+				r.Verdict = Unknown
+			}
+			r.Reason = strings.TrimPrefix(fmt.Sprintf("%s; %s: %s", r.Reason, quoted(k.Key), k.Reason), "; ")
+		}
+	}
+}

@@ -144,3 +144,14 @@ func (r *Results) First() (property string, a *Anomaly) {
 	}
 	return "", nil
 }
+
+// Unjudged is the result when a checker crashed or gave up: unknown, with the
+// reason.
+func Unjudged(why error) Results {
+	r := Results{Properties: map[string]*Result{}}
+	for _, p := range Properties {
+		r.Properties[p] = &Result{Verdict: Unknown, Reason: why.Error()}
+	}
+	r.Require(DefaultRequired)
+	return r
+}

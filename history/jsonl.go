@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -146,7 +147,7 @@ func (o *Op) decode(b []byte) (wireOp, error) {
 	}
 	if len(w.Error) > 0 && string(w.Error) != "null" {
 		if json.Unmarshal(w.Error, &o.Error) != nil {
-			o.Error = string(w.Error) // Jepsen also writes lists
+			o.Error = strings.ToValidUTF8(string(w.Error), "\ufffd") // Jepsen also writes lists
 		}
 	}
 	var err error

@@ -22,6 +22,7 @@ type Recorder struct {
 	last int64
 	next int
 	buf  []byte
+	over bool
 
 	writing sync.Mutex // held while a buffer is on its way to w, so that lines keep their order
 	spare   []byte
@@ -50,36 +51,18 @@ func NewRecorder(w io.Writer, h Header, start time.Time, sinks ...func(*Op)) (*R
 	return r, nil
 }
 
-// Append stamps o, numbers it and records it. It gives the stamp.
+// Append stamps o, numbers it and records it. It gives the stamp. What comes
+// after Close is no part of the history.
 func (r *Recorder) Append(o Op) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.append(&o)
 }
 
-// AppendIf records o only if ok, called while nothing else can be recorded,
-// says so: for decisions that must not race with other events.
-func (r *Recorder) AppendIf(o Op, ok func() bool) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !ok() {
-		return false
-	}
-	r.append(&o)
-	return true
-}
-
-// AppendThen records o and calls then before anything else can be recorded, so
-// that state follows the history exactly.
-func (r *Recorder) AppendThen(o Op, then func()) int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at := r.append(&o)
-	then()
-	return at
-}
-
 func (r *Recorder) append(o *Op) int64 {
+	if r.over {
+		return r.last
+	}
 	o.Time = max(time.Since(r.start).Nanoseconds(), r.last+1)
 	r.last = o.Time
 	o.Index = r.next
@@ -150,5 +133,8 @@ func (r *Recorder) Close() error {
 		close(r.stop)
 	}
 	<-r.done
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
 	return r.Flush()
 }

@@ -35,11 +35,16 @@ func (p *problem) outside(lim *limits, d *decided, certificate bool) {
 // come early is left out.
 func (p *problem) relaxed() *violation {
 	if p.tokened() {
-		if v := p.demote(func(g *grant) bool { return g.hasToken }, sortByToken).check(p.ops, p.tries); v != nil {
+		pl := p.demote(func(g *grant) bool { return g.hasToken })
+		sortByToken(p.grants, pl.order)
+		if v := pl.check(p.ops, p.tries); v != nil {
 			return v
 		}
 	}
-	return p.demote((*grant).tight, func(grants []grant, order []int32) { sortByCore(grants, order) }).check(p.ops, p.tries)
+	pl := p.demote((*grant).tight)
+	sortByCore(p.grants, pl.order)
+	p.dropTies(pl)
+	return pl.check(p.ops, p.tries)
 }
 
 func (p *problem) tokened() bool {
@@ -47,9 +52,8 @@ func (p *problem) tokened() bool {
 }
 
 // demote is the plan in which only the grants that keep says are certain to have
-// held. Of cores that are one and the same instant none is kept: their order is
-// open.
-func (p *problem) demote(keep func(*grant) bool, order func([]grant, []int32)) *plan {
+// held, not yet in order.
+func (p *problem) demote(keep func(*grant) bool) *plan {
 	pl := &plan{grants: p.grants}
 	for i := range p.grants {
 		g := &p.grants[i]
@@ -62,15 +66,15 @@ func (p *problem) demote(keep func(*grant) bool, order func([]grant, []int32)) *
 			pl.phantoms = append(pl.phantoms, p.phantom(int32(i)))
 		}
 	}
-	order(p.grants, pl.order)
-	p.dropTies(pl)
 	return pl
 }
 
+// dropTies demotes, in an order by cores, the grants whose cores are one and the
+// same instant: either may have come first.
 func (p *problem) dropTies(pl *plan) {
 	same := func(a, b int32) bool {
 		x, y := &p.grants[a], &p.grants[b]
-		return !x.hasToken && !y.hasToken && x.ua == y.ua && x.le == y.le && x.ua == x.le
+		return x.ua == y.ua && x.le == y.le && x.ua == x.le
 	}
 	kept := make([]int32, 0, len(pl.order))
 	for k, i := range pl.order {
@@ -96,7 +100,7 @@ func (p *problem) enclosed() *violation {
 		k := sort.Search(len(cores), func(k int) bool { return p.grants[cores[k]].le > lo })
 		if k < len(cores) {
 			if c := &p.grants[cores[k]]; c.ua < lo && hi < c.le {
-				return &violation{rule: lateEnd, first: cores[k], second: int32(i), at: c.le, plan: &plan{grants: p.grants}}
+				return &violation{rule: lateStart, first: cores[k], second: int32(i), at: c.le, plan: &plan{grants: p.grants}}
 			}
 		}
 	}

@@ -170,16 +170,14 @@ func (s *shrinker) windows(part []Op) map[int32]grant {
 	return out
 }
 
-// without leaves out, between two places, what may be left out: tries, renewals
-// and denials. Acquires and releases stay, since without them a part would be
-// illegal for a reason that the history does not have.
+// without leaves out, between two places, everything but the acquires that grant.
 func (s *shrinker) without(part []Op, from, to int) ([]Op, bool) {
 	if s.spent() {
 		return nil, false
 	}
 	less := slices.Clone(part[:from])
 	for _, o := range part[from:to] {
-		if o.Outcome != Denied && o.Kind != Renew {
+		if o.Kind == Acquire && o.Outcome != Denied {
 			less = append(less, o)
 		}
 	}
@@ -188,7 +186,8 @@ func (s *shrinker) without(part []Op, from, to int) ([]Op, bool) {
 }
 
 // sound reports whether each grant's windows are at least as wide as they were:
-// then what is illegal without an operation is illegal with it.
+// then what is illegal without an operation is illegal with it. A grant without
+// its release, say, may be illegal for a reason that the history does not have.
 func (s *shrinker) sound(part []Op) bool {
 	for i, g := range s.windows(part) {
 		b := s.base[i]

@@ -178,11 +178,15 @@ func (t *teller) lateStart(v *violation) string {
 	if v.first == v.second {
 		return fmt.Sprintf("%s held the lock by %s, before its acquire was invoked at %s", t.who(v.second), ms(second.ua), ms(second.la))
 	}
-	if v.at == first.le && first.le >= first.la {
-		return fmt.Sprintf("%s was granted the lock by %s although %s still held it: %s",
-			t.who(v.second), ms(second.ua), t.who(v.first), t.untilWhen(v.first))
+	if second.hasToken && first.hasToken && first.la > second.ua {
+		return fmt.Sprintf("%s asked for the lock at %s, after %s had been granted it by %s, and got the lower token",
+			t.who(v.first), ms(first.la), t.who(v.second), ms(second.ua))
 	}
-	return fmt.Sprintf("%s was granted the lock by %s, but the grant before it in token order, of %s, was asked for only at %s",
+	if v.at == first.le {
+		return fmt.Sprintf("%s was granted the lock by %s although %s still held it: %s",
+			t.who(v.second), ms(min(second.ua, second.ue)), t.who(v.first), t.untilWhen(v.first))
+	}
+	return fmt.Sprintf("%s was granted the lock by %s, but the grant before it, of %s, was asked for only at %s",
 		t.who(v.second), ms(second.ua), t.who(v.first), ms(first.la))
 }
 
@@ -206,7 +210,7 @@ func (t *teller) lateEnd(v *violation) string {
 	if v.at == first.le {
 		why = fmt.Sprintf("%s held the lock: %s", t.who(v.first), t.untilWhen(v.first))
 	}
-	return fmt.Sprintf("%s can have held the lock at no time until it %s: %s", t.who(v.second), gone, why)
+	return fmt.Sprintf("%s %s, and cannot have held the lock before that: %s", t.who(v.second), gone, why)
 }
 
 func (t *teller) noHolder(v *violation) string {

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package experiment
+
+func memoryPeak() uint64 { return 0 }

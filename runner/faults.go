@@ -1,0 +1,137 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/internal/guard"
+	"github.com/lockcheck/lockcheck/nemesis"
+)
+
+const (
+	// injectWithin bounds an injection, and the wait for a holder to appear.
+	injectWithin = 5 * time.Second
+	// healWithin bounds a heal, which runs although the run may be over.
+	healWithin = 10 * time.Second
+)
+
+// Nemesis carries out a plan, counted from now. It comes back when every fault
+// is healed, at once if ctx ends.
+func (r *Runner) Nemesis(ctx context.Context, steps []nemesis.Step) {
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for _, s := range steps {
+		wg.Go(guard.Wrap(func() {
+			if !sleep(ctx, time.Until(begun.Add(s.At))) {
+				return
+			}
+			f, err := nemesis.Find(s.Fault)
+			if err != nil {
+				r.cfg.Log.Error("plan", "error", err)
+				return
+			}
+			in := r.Inject(ctx, f, s)
+			sleep(ctx, s.Duration)
+			in.Heal(ctx)
+		}))
+	}
+	wg.Wait()
+}
+
+// An Injection is a fault on its way through its phases.
+type Injection struct {
+	r       *Runner
+	name    string
+	number  int
+	targets []nemesis.Target
+	heal    nemesis.Heal // nil when nothing is in force
+	once    sync.Once
+
+	Evidence nemesis.Evidence
+	Err      error // why it was skipped
+}
+
+// Inject chooses the targets, puts the fault in force and records what came of
+// it: asked before anything happens, then done with the evidence, or skipped.
+func (r *Runner) Inject(ctx context.Context, f nemesis.Fault, s nemesis.Step) *Injection {
+	ictx, cancel := context.WithTimeout(ctx, injectWithin)
+	defer cancel()
+	ts, err := nemesis.Choose(ictx, r, s)
+	return r.inject(ictx, f, ts, err)
+}
+
+// InjectOn puts a fault in force on given targets.
+func (r *Runner) InjectOn(ctx context.Context, f nemesis.Fault, ts ...nemesis.Target) *Injection {
+	ictx, cancel := context.WithTimeout(ctx, injectWithin)
+	defer cancel()
+	return r.inject(ictx, f, ts, nil)
+}
+
+func (r *Runner) inject(ctx context.Context, f nemesis.Fault, ts []nemesis.Target, err error) *Injection {
+	in := &Injection{r: r, name: f.Name(), number: int(r.faults.Add(1)), targets: ts}
+	in.record(history.Asked, nil, nil)
+	if err == nil {
+		in.Evidence, in.heal, err = f.Inject(ctx, ts)
+	}
+	if err != nil {
+		in.Err = err
+		in.heal = nil
+		in.record(history.Skipped, nil, err)
+		r.cfg.Log.Warn("fault skipped", "fault", in.name, "number", in.number, "why", err)
+		return in
+	}
+	r.mu.Lock()
+	r.active[in.number] = in.name
+	r.mu.Unlock()
+	in.record(history.Done, in.Evidence, nil)
+	return in
+}
+
+// Heal undoes the fault; it does nothing the second time, or if nothing was in
+// force. It runs although ctx may have ended.
+func (in *Injection) Heal(ctx context.Context) {
+	if in.heal == nil {
+		return
+	}
+	in.once.Do(func() {
+		in.record(history.HealAsked, nil, nil)
+		hctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healWithin)
+		defer cancel()
+		ev, err := in.heal(hctx)
+		in.r.mu.Lock()
+		delete(in.r.active, in.number)
+		if err != nil {
+			in.r.left = append(in.r.left, fmt.Errorf("heal of %s (fault %d): %w", in.name, in.number, err))
+		}
+		in.r.mu.Unlock()
+		if err == nil {
+			in.record(history.Healed, ev, nil)
+		}
+	})
+}
+
+func (in *Injection) record(phase string, ev nemesis.Evidence, why error) {
+	v := history.Fault{Fault: in.number, Phase: phase, Evidence: ev}
+	for _, t := range in.targets {
+		v.Targets = append(v.Targets, fmt.Appendf(nil, "%d", t.Process))
+		if phase == history.Done {
+			v.Grants = append(v.Grants, in.r.workers[t.Worker].Holds()...)
+		}
+	}
+	if why != nil {
+		v.Reason = why.Error()
+		if errors.Is(why, context.Canceled) {
+			v.Reason = "the run ended"
+		}
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		b = fmt.Appendf(nil, `{"fault":%d,"phase":%q}`, in.number, phase)
+	}
+	in.r.cfg.Recorder.Append(history.Op{Process: history.Nemesis, Type: history.Info, F: in.name, Value: b})
+}
