@@ -50,6 +50,8 @@ type earned struct {
 func (j *Judge) countGrant(g *grant) {
 	k, e := g.key, &j.exp
 	e.AcquiresOK++
+	j.results[Exclusion].Checked++
+	j.results[Lease].Checked++
 	k.procs[g.proc] = true
 	if len(k.procs) > 1 {
 		j.earned.twoHolders = true
@@ -63,6 +65,7 @@ func (j *Judge) countGrant(g *grant) {
 	}
 	if k.hasLast && k.lastProc != g.proc {
 		e.HandOvers++
+		j.results[Progress].Checked++
 		j.earned.handOver = true
 	}
 	k.lastProc, k.hasLast = g.proc, true

@@ -4,8 +4,10 @@
 package experiment
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -213,4 +215,17 @@ type Live struct {
 	Status    runner.Status
 	Anomalies int
 	Phase     string
+}
+
+// ReadOptions reads the options of an earlier run from its test.json.
+func ReadOptions(file string) (Options, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return Options{}, fmt.Errorf("parameters of the run: %w", err)
+	}
+	p := parameters{Options: Defaults()}
+	if err := json.Unmarshal(b, &p); err != nil {
+		return Options{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return p.Options, nil
 }

@@ -364,7 +364,8 @@ func (r *run) conclude(ctx context.Context, story error) error {
 	r.res.Results = res
 	r.res.Peak = memoryPeak()
 	werr := r.dir.WriteJSON("results.json", r.res)
-	return errors.Join(recErr, werr, r.dir.Finish())
+	r.dir.Finish()
+	return errors.Join(recErr, werr)
 }
 
 // reason says an error as the reason for a verdict of unknown.

@@ -62,9 +62,9 @@ type decided struct {
 	searched    bool
 }
 
-// Decide judges the operations of one key, whose grants are numbered from 0 up to
+// decide judges the operations of one key, whose grants are numbered from 0 up to
 // grants.
-func Decide(ops []Op, grants int, lim *limits, certificate bool) decided {
+func decide(ops []Op, grants int, lim *limits, certificate bool) decided {
 	p, v := newProblem(ops, grants)
 	d := decided{problem: p}
 	switch {

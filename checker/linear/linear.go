@@ -105,9 +105,10 @@ type Result struct {
 
 	// Searched tells that the exact decision was not enough.
 	Searched bool
-	// Certificate explains a legal history, if Options asked for it. It is empty
-	// for a history that only a search could decide.
+	// Certificate explains a legal history, if Options asked for it: Verify replays
+	// it on Operations. It is empty for a history that only a search could decide.
 	Certificate []Step
+	Operations  []Op
 
 	names []string // of the grants in Window
 }
@@ -136,20 +137,23 @@ func (k *keyOps) decide(lim *limits, opts Options) Result {
 	case k.nested:
 		k.decideNested(lim, opts, &r)
 	default:
-		k.fill(&r, Decide(k.ops, int(k.grants), lim, opts.Certificate))
+		k.fill(&r, decide(k.ops, int(k.grants), lim, opts.Certificate))
+	}
+	if r.Certificate != nil {
+		r.Operations = k.ops
 	}
 	return r
 }
 
 // decideNested judges a key that a process acquired again while it held it.
 func (k *keyOps) decideNested(lim *limits, opts Options, r *Result) {
-	strict := Decide(k.ops, int(k.grants), lim, opts.Certificate)
+	strict := decide(k.ops, int(k.grants), lim, opts.Certificate)
 	if strict.verdict == Legal {
 		k.fill(r, strict)
 		return
 	}
 	ops, grants := loosenNested(k.ops, k.grants)
-	loose := Decide(ops, int(grants), lim, false)
+	loose := decide(ops, int(grants), lim, false)
 	if loose.verdict == Illegal {
 		k.fill(r, loose)
 		return

@@ -34,7 +34,7 @@ type tally map[string]int
 
 // agree compares the decision on one history with the search, in both directions.
 func agree(ops []Op, grants int, legal bool, n tally) error {
-	d := Decide(ops, grants, testLimits(), true)
+	d := decide(ops, grants, testLimits(), true)
 	want := oracle(ops)
 	if legal && want != porcupine.Ok {
 		return fmt.Errorf("the simulated history is %s by the search: the simulator is wrong", want)

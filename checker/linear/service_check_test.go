@@ -1,10 +1,11 @@
 package linear
 
 import (
-	"context"
 	"math/rand/v2"
 	"testing"
+	"time"
 
+	"github.com/anishathalye/porcupine"
 	"github.com/lockcheck/lockcheck/history"
 )
 
@@ -31,7 +32,7 @@ func TestServiceIsLegal(t *testing.T) {
 	for i := range total {
 		r := rand.New(rand.NewPCG(*seed, uint64(i)))
 		c := randomConfig(r, 20+r.IntN(200))
-		ops := c.history()
+		ops, _ := c.history()
 		res := judge(t, history.Header{}, ops)[0]
 		switch {
 		case res.Verdict == Illegal:
@@ -46,7 +47,13 @@ func TestServiceIsLegal(t *testing.T) {
 		if res.Searched {
 			searched++
 		}
-		certified(t, ops, &res)
+		if res.Certificate != nil {
+			if err := Verify(res.Operations, res.Certificate); err != nil {
+				t.Fatalf("%+v: %v", c, err)
+			}
+		} else if res.Verdict == Legal && !res.Searched {
+			t.Fatalf("%+v: no certificate", c)
+		}
 	}
 	t.Logf("%d histories, %d searched, %d unknown", total, searched, unknown)
 	if unknown > total/1000 {
@@ -54,45 +61,39 @@ func TestServiceIsLegal(t *testing.T) {
 	}
 }
 
-func certified(t *testing.T, events []history.Op, res *Result) {
-	if res.Verdict != Legal || res.Searched {
-		return
-	}
-	b := NewBuilder(history.Header{})
-	for i := range events {
-		b.Add(&events[i])
-	}
-	b.closeOpen()
-	if err := Verify(b.keys[0].ops, res.Certificate); err != nil {
-		t.Fatal(err)
-	}
+// slow asks the search, for as long as is bearable.
+func slow(ops []Op) porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(describedModel(nil), operations(ops), 100*time.Millisecond)
 }
 
-// TestServiceBugIsFound lets the server grant a held lock once. With tokens or
-// without, with leases, sessions or neither, most must be found, and each must be
-// shown by a small part.
+// TestServiceBugIsFound lets the server grant a held lock once. Nearly every time
+// it must be found: only a session's holder may have lost its lock unseen, and the
+// history may end before anybody notices.
 func TestServiceBugIsFound(t *testing.T) {
-	found, tried, unknown := 0, 0, 0
+	found, struck := 0, 0
 	for i := range histories / 400 {
 		r := rand.New(rand.NewPCG(*seed, uint64(i)))
 		c := randomConfig(r, 50+r.IntN(200))
-		c.bug, c.chaos = true, 0
-		res := judge(t, history.Header{}, c.history())[0]
-		tried++
-		switch res.Verdict {
-		case Illegal:
-			found++
-			if g := len(res.names); g > 5 && res.Searched == false && len(res.Window) > 40 {
-				t.Errorf("%d grants, %d operations: %s", g, len(res.Window), res.Reason)
+		c.bug, c.chaos, c.session = true, 0, false
+		ops, hit := c.history()
+		res := judge(t, history.Header{}, ops)[0]
+		if !hit {
+			continue
+		}
+		struck++
+		if res.Verdict != Illegal {
+			if slow(res.Operations) == porcupine.Illegal {
+				t.Errorf("%s: %+v", res.Verdict, c)
 			}
-		case Unknown:
-			unknown++
+			continue
+		}
+		found++
+		if len(res.names) > 2 || len(res.Window) > 8 {
+			t.Errorf("%d grants, %d operations to show: %s", len(res.names), len(res.Window), res.Reason)
 		}
 	}
-	t.Logf("%d of %d found, %d unknown", found, tried, unknown)
-	if found < tried*6/10 {
-		t.Errorf("only %d of %d found", found, tried)
+	t.Logf("%d of %d found", found, struck)
+	if found < struck*9/10 || found < histories/1000 {
+		t.Errorf("only %d of %d found", found, struck)
 	}
 }
-
-var _ = context.Background

@@ -52,7 +52,6 @@ type config struct {
 }
 
 const (
-	second  = int64(1e9)
 	ttl     = 30_000_000
 	timeout = 10_000_000
 )
@@ -86,7 +85,8 @@ type client struct {
 }
 
 // run simulates until there are enough operations and gives each event to emit.
-func (c config) run(emit func(*history.Op)) {
+// It tells whether the bug struck.
+func (c config) run(emit func(*history.Op)) (struck bool) {
 	s := &service{service: c, r: rand.New(rand.NewPCG(c.seed, 99)), emit: emit, last: -1,
 		active: map[uint64]*client{}, bugged: !c.bug}
 	for range c.clients {
@@ -97,12 +97,12 @@ func (c config) run(emit func(*history.Op)) {
 		s.now = t.at
 		t.do()
 	}
+	return c.bug && s.bugged
 }
 
-func (c config) history() []history.Op {
-	var ops []history.Op
-	c.run(func(o *history.Op) { ops = append(ops, *o) })
-	return ops
+func (c config) history() (ops []history.Op, struck bool) {
+	struck = c.run(func(o *history.Op) { ops = append(ops, *o) })
+	return ops, struck
 }
 
 func (s *service) newClient() {

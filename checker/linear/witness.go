@@ -155,7 +155,7 @@ func (s *shrinker) illegal(part []Op) bool {
 	s.work += len(part)
 	s.tries++
 	sub := slices.Clone(part)
-	return Decide(sub, renumber(sub), s.lim, false).verdict == Illegal
+	return decide(sub, renumber(sub), s.lim, false).verdict == Illegal
 }
 
 func (s *shrinker) windows(part []Op) map[int32]grant {

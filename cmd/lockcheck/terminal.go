@@ -78,15 +78,3 @@ func printJSON(w io.Writer, v any) error {
 	}
 	return nil
 }
-
-// quoteArgs says a command line so that a shell takes it as it was.
-func quoteArgs(args []string) string {
-	out := make([]string, len(args))
-	for i, a := range args {
-		if a == "" || strings.ContainsAny(a, " \t\n\"'\\$`&|;<>()*?[]#~!{}") {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		out[i] = a
-	}
-	return strings.Join(out, " ")
-}

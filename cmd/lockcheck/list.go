@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockcheck/lockcheck/checker"
+	"github.com/lockcheck/lockcheck/clients/catalog"
+	"github.com/lockcheck/lockcheck/cluster"
+	"github.com/lockcheck/lockcheck/cluster/local"
+	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/scenario"
+)
+
+// A listed is one line of a list.
+type listed struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+	Runs  bool   `json:"runs"`              // on this machine
+	Why   string `json:"why_not,omitempty"` // and what mends it
+}
+
+var backendAbout = map[string]string{
+	cluster.Redis:     "one redis-server",
+	cluster.Sentinel:  "a redis master with two replicas and three sentinels; asynchronous replication",
+	cluster.Redlock:   "five independent redis-servers",
+	cluster.ZooKeeper: "an ensemble of three ZooKeeper servers",
+	cluster.Etcd:      "three etcd members",
+}
+
+var propertyAbout = map[string]string{
+	checker.Exclusion:    "no two holders believe at one time to hold the lock (not required by default: no lease lock keeps it under a long pause)",
+	checker.Lease:        "the lock is not given out twice within a lease, and a loss is not ignored",
+	checker.Fencing:      "fencing tokens grow, and the store applied none that had been overtaken",
+	checker.Release:      "nobody releases or renews what another holds",
+	checker.Data:         "no stale write, no lost update, no write outside of a hold",
+	checker.Progress:     "somebody who tries is granted the lock in the end",
+	checker.Linearizable: "some order of the lock operations explains what was seen",
+}
+
+var faultAbout = map[string]string{
+	"pause": "stop workers (SIGSTOP) and continue them later, as a stop-the-world collection does",
+	"kill":  "kill workers (SIGKILL); new ones take their places",
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var json bool
+	what := []string{"backends", "clients", "faults", "scenarios", "properties"}
+	c := &cobra.Command{
+		Use:       "list " + strings.Join(what, "|"),
+		Short:     "What there is, and what this machine can run",
+		Example:   "  lockcheck list backends\n  lockcheck list clients --json",
+		ValidArgs: what,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(what, args[0]) {
+				return usage(fmt.Errorf("list takes one of %s", strings.Join(what, ", ")))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return a.list(list(args[0]), json) },
+	}
+	c.Flags().BoolVar(&json, "json", false, "print as JSON")
+	return c
+}
+
+func list(what string) []listed {
+	var ls []listed
+	switch what {
+	case "backends":
+		for _, b := range cluster.Backends {
+			ls = append(ls, onBackends(listed{Name: b, About: backendAbout[b]}, b))
+		}
+	case "clients":
+		for _, e := range catalog.All {
+			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")"}, e.Backends...))
+		}
+	case "faults":
+		for _, f := range nemesis.Faults() {
+			ls = append(ls, listed{Name: f.Name(), About: faultAbout[f.Name()], Runs: true})
+		}
+	case "scenarios":
+		for _, s := range scenario.All {
+			ls = append(ls, listed{Name: s.Name, About: s.About, Runs: true})
+		}
+	case "properties":
+		for _, p := range checker.Properties {
+			ls = append(ls, listed{Name: p, About: propertyAbout[p], Runs: true})
+		}
+	}
+	return ls
+}
+
+// onBackends says whether l runs here: on one of the backends at least.
+func onBackends(l listed, backends ...string) listed {
+	var why []string
+	for _, b := range backends {
+		if _, err := local.Find(b); err != nil {
+			why = append(why, err.Error())
+		} else {
+			l.Runs = true
+		}
+	}
+	if !l.Runs {
+		l.Why = strings.Join(why, "; ")
+	}
+	return l
+}
+
+func (a *app) list(ls []listed, json bool) error {
+	if json {
+		return printJSON(a.out, ls)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, l := range ls {
+		fmt.Fprintf(w, "%s\t%s\n", l.Name, l.About)
+		if l.Why != "" {
+			fmt.Fprintf(w, "\tnot here: %s\n", l.Why)
+		}
+	}
+	return w.Flush()
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	var json bool
+	c := &cobra.Command{
+		Use:     "doctor",
+		Short:   "What is installed, permitted and missing, and what mends it",
+		Example: "  lockcheck doctor\n  lockcheck doctor --json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ls := examine(c.Context())
+			if json {
+				if err := printJSON(a.out, ls); err != nil {
+					return err
+				}
+			} else {
+				a.printExamined(ls)
+			}
+			for _, l := range ls {
+				if !l.Runs {
+					return exit{code: exitUnknown}
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&json, "json", false, "print as JSON")
+	return c
+}
+
+// examine looks at everything that a run needs.
+func examine(ctx context.Context) []listed {
+	lab := listed{Name: "lab", About: "namespaces for servers and workers, without root", Runs: true}
+	if err := local.Probe(ctx); err != nil {
+		lab.Runs, lab.Why = false, err.Error()
+		var un *local.Unavailable
+		if errors.As(err, &un) {
+			lab.Why = fmt.Sprintf("%s: %v; %s; without it runs use --network loopback", un.Step, un.Err, un.Remedy)
+		}
+	}
+	return append([]listed{lab}, list("backends")...)
+}
+
+func (a *app) printExamined(ls []listed) {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, l := range ls {
+		state := "ok"
+		if !l.Runs {
+			state = "missing"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", l.Name, state, l.About)
+		if l.Why != "" {
+			fmt.Fprintf(w, "\t\t%s\n", l.Why)
+		}
+	}
+	w.Flush()
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockcheck/lockcheck/cluster/local"
+	"github.com/lockcheck/lockcheck/experiment"
+	"github.com/lockcheck/lockcheck/fencedstore"
+	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/report"
+	"github.com/lockcheck/lockcheck/scenario"
+)
+
+// runFlags are the flags that run and scenario share.
+type runFlags struct {
+	o        experiment.Options
+	store    string
+	renew    bool
+	plan     string
+	from     string
+	json     bool
+	seed     uint64
+	seedSet  bool
+	renewSet bool
+}
+
+// add declares the flags of every experiment.
+func (f *runFlags) add(c *cobra.Command) {
+	f.o = experiment.Defaults()
+	fl := c.Flags()
+	fl.StringVar(&f.o.Backend, "backend", f.o.Backend, "servers: redis, redis-sentinel, redlock, zookeeper, etcd")
+	fl.StringVar(&f.o.Client, "client", "", "lock under test (default: the backend's; see 'lockcheck list clients')")
+	fl.StringSliceVar(&f.o.ClientCmd, "client-cmd", nil, "program that speaks the worker protocol, and its arguments, separated by commas")
+	fl.DurationVar(&f.o.TTL, "ttl", f.o.TTL, "lease or session time-out")
+	fl.StringVar(&f.store, "store", string(f.o.Store), "fence of the store: none, monotonic, strict")
+	fl.Uint64Var(&f.seed, "seed", 0, "of all random choices (default: drawn, and printed)")
+	fl.StringSliceVar(&f.o.Require, "require", nil, "properties that the verdict is made of (default: all but exclusion)")
+	fl.StringVar(&f.o.Out, "out", f.o.Out, "folder for run directories")
+	fl.DurationVar(&f.o.RetryDelay, "retry-delay", f.o.RetryDelay, "mean time between two tries for the lock")
+	fl.BoolVar(&f.renew, "renew", false, "renew leases in the background (default: as the client's algorithm has it)")
+	fl.StringVar(&f.o.Persistence, "persistence", f.o.Persistence, "of redis: none, aof")
+	fl.StringVar(&f.o.OnSuspended, "on-suspended", f.o.OnSuspended, "what a holder does while its connection is in doubt: continue, pause")
+	fl.StringVar(&f.o.Network, "network", f.o.Network, "lab (namespaces), loopback, or auto")
+	fl.StringVar(&f.o.Proxy, "proxy", f.o.Proxy, "toxiproxy on the worker links: always, or auto (only for faults that need it)")
+	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
+}
+
+// addWorkload declares the flags of a run that a scenario decides by itself.
+func (f *runFlags) addWorkload(c *cobra.Command) {
+	fl := c.Flags()
+	fl.IntVar(&f.o.Workers, "workers", f.o.Workers, "worker processes")
+	fl.StringVar(&f.o.Keys, "keys", f.o.Keys, "lock granularity: coarse, user, order, or a number of keys")
+	fl.StringSliceVar(&f.o.Nemesis, "nemesis", nil, "faults, separated by commas: pause, kill")
+	fl.StringVar(&f.o.Target, "target", f.o.Target, "whom faults are aimed at: holder, random, all")
+	fl.DurationVar(&f.o.Interval, "interval", f.o.Interval, "mean time between faults")
+	fl.DurationVar(&f.o.Duration, "duration", f.o.Duration, "of the workload")
+	fl.DurationVar(&f.o.Hold, "hold", f.o.Hold, "mean time in the section")
+	fl.DurationVar(&f.o.Wait, "wait", f.o.Wait, "how long a lock is tried for")
+	fl.Float64Var(&f.o.Rate, "rate", 0, "orders a second over all workers; 0 for as many as go")
+	fl.BoolVar(&f.o.Stop, "stop-on-violation", false, "end at the first violation of a required property")
+	fl.StringVar(&f.plan, "plan", "", "file with the plan of faults, as an earlier run saved it")
+	fl.StringVar(&f.from, "from", "", "run directory whose parameters are taken; flags given beside it win")
+}
+
+func (a *app) runCommand() *cobra.Command {
+	f := &runFlags{}
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "One experiment: workers, a lock, faults, a verdict",
+		Args:  cobra.NoArgs,
+		Example: `  lockcheck run
+  lockcheck run --backend zookeeper --nemesis pause,kill --duration 60s
+  lockcheck run --backend redis --client redis/set-nx-incr --store none --nemesis pause --stop-on-violation
+  lockcheck run --from store/latest
+  lockcheck run --backend redis --client-cmd python3,mylock.py`,
+		RunE: func(c *cobra.Command, _ []string) error { return a.experiment(c, f) },
+	}
+	f.add(c)
+	f.addWorkload(c)
+	return c
+}
+
+func (a *app) scenarioCommand() *cobra.Command {
+	f := &runFlags{}
+	c := &cobra.Command{
+		Use:   "scenario NAME",
+		Short: "A scripted, exactly timed story",
+		Example: `  lockcheck scenario gc-pause --backend etcd --store none
+  lockcheck scenario gc-pause --backend redis --client redis/set-nx-incr --store monotonic`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage(fmt.Errorf("scenario takes one name; 'lockcheck list scenarios' shows them"))
+			}
+			_, err := scenario.Find(args[0])
+			return usage(err)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			f.o.Scenario = args[0]
+			return a.experiment(c, f)
+		},
+	}
+	for _, s := range scenario.All {
+		c.ValidArgs = append(c.ValidArgs, s.Name)
+	}
+	f.add(c)
+	return c
+}
+
+// settle turns flags into options.
+func (f *runFlags) settle(c *cobra.Command) error {
+	if f.from != "" {
+		if err := f.again(c); err != nil {
+			return usage(err)
+		}
+	}
+	if c.Flags().Changed("store") || f.from == "" {
+		p, err := fencedstore.ParsePolicy(f.store)
+		if err != nil {
+			return usage(err)
+		}
+		f.o.Store = p
+	}
+	if c.Flags().Changed("renew") {
+		f.o.Renew = &f.renew
+	}
+	switch {
+	case c.Flags().Changed("seed"):
+		f.o.Seed = f.seed
+	case f.from == "":
+		f.o.Seed = rand.Uint64N(1 << 32)
+	}
+	if f.plan != "" {
+		p, err := readPlan(f.plan)
+		if err != nil {
+			return usage(err)
+		}
+		f.o.Plan = p.Steps
+	}
+	return usage(f.o.Settle())
+}
+
+func readPlan(file string) (nemesis.PlanFile, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nemesis.PlanFile{}, fmt.Errorf("plan: %w", err)
+	}
+	p, err := nemesis.ReadPlan(b)
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", file, err)
+	}
+	return p, nil
+}
+
+// again takes the parameters and the plan of an earlier run. Flags that were
+// given win over them.
+func (f *runFlags) again(c *cobra.Command) error {
+	o, err := experiment.ReadOptions(filepath.Join(f.from, "test.json"))
+	if err != nil {
+		return err
+	}
+	given := f.o
+	f.o = o
+	f.o.Out = given.Out
+	for name, take := range map[string]func(){
+		"backend": func() { f.o.Backend, f.o.Client, f.o.Renew = given.Backend, given.Client, nil },
+		"client":  func() { f.o.Client, f.o.Renew = given.Client, nil }, "client-cmd": func() { f.o.ClientCmd = given.ClientCmd },
+		"ttl": func() { f.o.TTL = given.TTL }, "require": func() { f.o.Require = given.Require },
+		"retry-delay": func() { f.o.RetryDelay = given.RetryDelay }, "persistence": func() { f.o.Persistence = given.Persistence },
+		"on-suspended": func() { f.o.OnSuspended = given.OnSuspended }, "network": func() { f.o.Network = given.Network },
+		"proxy": func() { f.o.Proxy = given.Proxy }, "workers": func() { f.o.Workers = given.Workers }, "keys": func() { f.o.Keys = given.Keys },
+		"nemesis": func() { f.o.Nemesis = given.Nemesis }, "target": func() { f.o.Target = given.Target },
+		"interval": func() { f.o.Interval = given.Interval }, "duration": func() { f.o.Duration = given.Duration },
+		"hold": func() { f.o.Hold = given.Hold }, "wait": func() { f.o.Wait = given.Wait }, "rate": func() { f.o.Rate = given.Rate },
+		"stop-on-violation": func() { f.o.Stop = given.Stop },
+	} {
+		if c.Flags().Changed(name) {
+			take()
+		}
+	}
+	// The saved plan is the one that was carried out; it is drawn anew only if
+	// what it was drawn from has changed.
+	for _, drawn := range []string{"seed", "nemesis", "target", "interval", "duration", "ttl"} {
+		if c.Flags().Changed(drawn) {
+			return nil
+		}
+	}
+	p, err := readPlan(filepath.Join(f.from, "plan.json"))
+	f.o.Plan = p.Steps
+	return err
+}
+
+// experiment is run and scenario.
+func (a *app) experiment(c *cobra.Command, f *runFlags) error {
+	if err := f.settle(c); err != nil {
+		return err
+	}
+	if len(f.o.Backend) > 0 {
+		if _, err := local.Find(f.o.Backend); err != nil {
+			return a.skipped(f, err)
+		}
+	}
+	if left, err := a.enterLab(c.Context(), f.o.Network); left || err != nil {
+		return err
+	}
+	live := &liveLine{w: a.err}
+	if f.o.Scenario == "" {
+		live.limit = f.o.Duration
+	}
+	m := a.machine()
+	m.Live = live.show
+	m.Begun = func(dir string) { a.say(f, "seed %d  %s\n", f.o.Seed, dir) }
+	res, err := experiment.Run(c.Context(), f.o, m)
+	live.clear()
+	if err != nil && res.Properties == nil {
+		return exit{exitFailed, err}
+	}
+	if err != nil {
+		fmt.Fprintf(a.err, "lockcheck: %v\n", err)
+	}
+	if f.json {
+		if jerr := printJSON(a.out, res); jerr != nil {
+			return jerr
+		}
+	} else {
+		a.printRun(f, res)
+	}
+	code := codeOf(res.Verdict)
+	if err != nil {
+		code = worse(code, exitFailed)
+	}
+	return ended(code, nil)
+}
+
+// say prints a line for people: on standard output, or on standard error where
+// that is for JSON.
+func (a *app) say(f *runFlags, format string, args ...any) {
+	w := a.out
+	if f.json {
+		w = a.err
+	}
+	fmt.Fprintf(w, format, args...)
+}
+
+// skipped reports a backend that cannot run here: never a pass.
+func (a *app) skipped(f *runFlags, err error) error {
+	if f.json {
+		if jerr := printJSON(a.out, map[string]any{"verdict": "unknown", "reasons": []string{err.Error()}, "backend": f.o.Backend}); jerr != nil {
+			return jerr
+		}
+	} else {
+		fmt.Fprintf(a.out, "backend %s was skipped: %v\nverdict: unknown\n", f.o.Backend, err)
+	}
+	return exit{code: exitUnknown}
+}
+
+// enterLab carries the rest of this command out in the lab, if the network is
+// to be one and this process is not in it yet. left means that it was carried
+// out there.
+func (a *app) enterLab(ctx context.Context, want string) (left bool, err error) {
+	if local.Inside() {
+		return false, nil
+	}
+	network, reason, err := local.Choose(ctx, want)
+	if err != nil {
+		return false, exit{exitFailed, err}
+	}
+	if network == local.NetworkLoopback {
+		if reason != nil {
+			fmt.Fprintf(a.err, "lockcheck: %v\nlockcheck: going on with --network loopback\n", reason)
+		}
+		return false, nil
+	}
+	code, err := local.Enter()
+	if err != nil {
+		return true, exit{exitFailed, err}
+	}
+	return true, ended(code, nil)
+}
+
+// machine is what every run of this process uses.
+func (a *app) machine() experiment.Machine {
+	return experiment.Machine{
+		Worker: func(*experiment.Options) *exec.Cmd { return ownWorker() },
+		Log:    slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+}
+
+// printRun prints the end of a run, with the strip of its first anomaly.
+func (a *app) printRun(f *runFlags, res experiment.Result) {
+	color := colour(a.out)
+	fmt.Fprintf(a.out, "servers ready after %v on the %s network; %d events in %v\n", res.Ready.Round(time.Millisecond), res.Network, res.Events, res.Lasted.Round(time.Millisecond))
+	if _, an := res.First(); an != nil {
+		a.strip(res, color)
+	}
+	report.Results(a.out, &res.Results, report.TextOptions{Color: color, Width: width(a.out), Paths: []string{res.Dir}, Again: f.command(res)})
+}
+
+// strip draws the first anomaly from the saved history.
+func (a *app) strip(res experiment.Result, color bool) {
+	file, err := os.Open(filepath.Join(res.Dir, "history.jsonl"))
+	if err != nil {
+		fmt.Fprintf(a.err, "lockcheck: no timeline: %v\n", err)
+		return
+	}
+	defer file.Close()
+	ops, _, err := history.ReadAll(file, file.Name())
+	if err == nil {
+		_, an := res.First()
+		err = report.Strip(a.out, ops, *an, report.StripOptions{Width: width(a.out), Color: color})
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		fmt.Fprintf(a.err, "lockcheck: no timeline: %v\n", err)
+	}
+}
+
+// command is the command line that runs this again.
+func (f *runFlags) command(res experiment.Result) []string {
+	if f.o.Scenario != "" {
+		return []string{"lockcheck", "scenario", f.o.Scenario, "--backend", f.o.Backend, "--client", f.o.Client, "--store", string(f.o.Store), "--ttl", f.o.TTL.String(), "--seed", fmt.Sprint(f.o.Seed)}
+	}
+	return []string{"lockcheck", "run", "--from", res.Dir}
+}
