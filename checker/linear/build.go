@@ -71,7 +71,7 @@ func NewBuilder(h history.Header) *Builder {
 
 // Add takes the next event. It keeps nothing of o.
 func (b *Builder) Add(o *history.Op) {
-	b.now = max(b.now, o.Time)
+	b.now = max(b.now, min(o.Time, Forever-1))
 	switch {
 	case o.Process == history.Nemesis:
 		if o.F == faultKill {
