@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/lockcheck/lockcheck/clients"
 	"github.com/lockcheck/lockcheck/clients/internal/redisdb"
 )
+
+// undoWithin is how long a server has to take back a round that failed.
+const undoWithin = time.Second
 
 // nodes are the independent servers and how long each may take.
 type nodes struct {
@@ -50,6 +54,30 @@ func (t tally) String() string {
 // err is plain on purpose: the single servers' proofs are not the lock's.
 func (t tally) err() error {
 	return fmt.Errorf("%v: %v", t, errors.Join(t.errs...))
+}
+
+// undo takes back a round on every server. A server that was too slow for the
+// round is given longer here, without making the caller wait: after a time-out
+// go-redis connects anew, and sends nothing before its greeting is answered. One
+// whose answers do not arrive at all keeps the lock until the TTL has passed.
+func (n nodes) undo(take func(context.Context, *redisdb.DB)) {
+	var all sync.WaitGroup
+	for _, db := range n.dbs {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), undoWithin)
+			defer cancel()
+			take(ctx, db)
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(n.within):
+	}
 }
 
 // ask puts one question to every server at once, and waits until each has

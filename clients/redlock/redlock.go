@@ -72,9 +72,7 @@ func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, e
 	// The published validity, TTL - elapsed - drift, counts from now. Counted
 	// from the beginning it is TTL - drift, and that is what the grant says.
 	if t.yes < l.quorum || time.Since(begun) >= valid {
-		l.nodes.ask(context.WithoutCancel(ctx), func(ctx context.Context, db *redisdb.DB) (bool, error) {
-			return db.Delete(ctx, r.Key, owner)
-		})
+		l.nodes.undo(func(ctx context.Context, db *redisdb.DB) { db.Delete(ctx, r.Key, owner) })
 		return clients.Grant{}, clients.Fault("acquire", r.Key, fmt.Errorf("%w: %v after %v", clients.ErrNoQuorum, t, time.Since(begun)))
 	}
 	g := clients.Grant{Key: r.Key, ID: r.ID, Valid: valid, Owner: owner}

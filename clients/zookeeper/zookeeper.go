@@ -239,8 +239,9 @@ func (l *Lock) prove(ctx context.Context, act string, g clients.Grant) (clients.
 	}
 	ctx, cancel := hold.Deadline(ctx, opWithin)
 	defer cancel()
+	node, owner := nodePath(g), []byte(g.Owner) // send may leave its goroutine behind
 	_, err := send(ctx, l.s, func(c *zk.Conn) (*zk.Stat, error) {
-		return c.Set(nodePath(g), []byte(g.Owner), -1)
+		return c.Set(node, owner, -1)
 	})
 	g.Session, g.Mark = true, 0
 	return g, clients.Fault(act, g.Key, heldNo(err))

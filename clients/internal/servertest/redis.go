@@ -52,8 +52,7 @@ func Sentinel(t testing.TB) (master *Server, sentinels []*Server) {
 	t.Helper()
 	master = Redis(t)
 	_, port, _ := net.SplitHostPort(master.Addr)
-	replica := redisServer(t, "--replicaof", "127.0.0.1 "+port)
-	replica.await()
+	Replica(t, master.Addr)
 	Eventually(t, "the replica follows", func() bool { return answers(master.Addr, "INFO replication", "state=online") == nil })
 	bin := program(t, "redis-sentinel", "apt-get install redis-sentinel")
 	p := ports(t, 1)[0]
@@ -97,4 +96,27 @@ func ask(addr, text, want string) (string, error) {
 			return got.String(), nil
 		}
 	}
+}
+
+// Replica starts one that follows addr and takes no writes.
+func Replica(t testing.TB, addr string) *Server {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(addr)
+	s := redisServer(t, "--replicaof", host+" "+port)
+	s.await()
+	return s
+}
+
+// Calls says how often the server has carried out a command.
+func Calls(t testing.TB, s *Server, command string) int {
+	t.Helper()
+	got, err := ask(s.Addr, "INFO commandstats\r\nPING\r\n", "+PONG")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if _, after, ok := strings.Cut(got, "cmdstat_"+command+":calls="); ok {
+		fmt.Sscanf(after, "%d", &n)
+	}
+	return n
 }

@@ -41,7 +41,7 @@ func launch(t testing.TB, name, addr string, command func() *exec.Cmd, ready fun
 		s.Kill()
 		if t.Failed() {
 			b, _ := os.ReadFile(s.log)
-			t.Logf("log of %s %s:\n%s", name, addr, b[max(0, len(b)-4000):])
+			t.Logf("log of %s %s:\n%s", name, addr, b[max(0, len(b)-1000):])
 		}
 	})
 	return s
@@ -94,9 +94,8 @@ func (s *Server) await() {
 	s.t.Fatalf("%s %s does not answer: %v", s.name, s.Addr, err)
 }
 
-// Kill ends the process as kill -9 does, and waits for that.
+// Kill ends the process as kill -9 does, a paused one too, and waits for that.
 func (s *Server) Kill() {
-	s.cmd.Process.Signal(syscall.SIGCONT)
 	s.cmd.Process.Kill()
 	<-s.gone
 }
@@ -108,8 +107,18 @@ func (s *Server) Restart() {
 	s.await()
 }
 
-// Pause stops the process until Resume.
-func (s *Server) Pause()  { s.cmd.Process.Signal(syscall.SIGSTOP) }
+// Pause stops the process until Resume, and waits until it has stopped.
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	Eventually(s.t, "the process stops", func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+		_, after, _ := bytes.Cut(b, []byte(") "))
+		return bytes.HasPrefix(after, []byte("T"))
+	})
+}
+
+// Resume lets a paused process go on.
 func (s *Server) Resume() { s.cmd.Process.Signal(syscall.SIGCONT) }
 
 // program finds a server's binary.

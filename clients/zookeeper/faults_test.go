@@ -1,0 +1,296 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockcheck/lockcheck/clients"
+	"github.com/lockcheck/lockcheck/clients/internal/servertest"
+)
+
+type wire struct {
+	servertest.Subject
+	server *servertest.Server
+	proxy  *servertest.Proxy
+	rec    *servertest.Recorder
+	lock   *Lock // behind the proxy
+	beside *Lock
+}
+
+func newWire(t *testing.T, session time.Duration) *wire {
+	w := &wire{server: servertest.ZooKeeper(t, 1, "maxSessionTimeout=60000")[0], rec: &servertest.Recorder{}}
+	w.proxy = servertest.NewProxy(t, w.server.Addr)
+	w.Subject = subject([]string{w.server.Addr})
+	w.beside = w.Make(t, func(c *clients.Config) { c.TTL = 20 * time.Second }).(*Lock)
+	w.lock = w.Make(t, func(c *clients.Config) {
+		c.Endpoints, c.TTL, c.Observer = []string{w.proxy.Addr}, session, w.rec
+	}).(*Lock)
+	return w
+}
+
+func within(t *testing.T, d time.Duration) context.Context { return servertest.Within(t, d) }
+
+func request(key string, wait time.Duration) clients.Request {
+	return clients.Request{Key: key, ID: 1, Wait: wait}
+}
+
+func checked(t *testing.T, l *Lock, g clients.Grant) error {
+	_, err := l.Check(within(t, 10*time.Second), g)
+	return err
+}
+
+// queue is who stands in line, as a client beside the proxy sees it.
+func (w *wire) queue(t *testing.T, key string) []string {
+	t.Helper()
+	children, _, err := w.beside.s.conn.Children(dir(key))
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		t.Fatal(err)
+	}
+	return children
+}
+
+func (w *wire) waitQueue(t *testing.T, key string, n int) {
+	t.Helper()
+	servertest.Eventually(t, "the queue has the length", func() bool { return len(w.queue(t, key)) == n })
+}
+
+type outcome struct {
+	g   clients.Grant
+	err error
+}
+
+// begin acquires in the background.
+func begin(l *Lock, ctx context.Context, r clients.Request) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		g, err := l.Acquire(ctx, r)
+		done <- outcome{g, err}
+	}()
+	return done
+}
+
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, 20*time.Second)
+	g := w.Get(t, w.lock, "mine")
+	w.proxy.DropReplies()
+	_, err := w.lock.Acquire(within(t, 400*time.Millisecond), request("mine too", 0))
+	servertest.Unknown(t, "acquire", err)
+	servertest.Unknown(t, "check", func() error { _, err := w.lock.Check(within(t, 200*time.Millisecond), g); return err }())
+	servertest.Unknown(t, "release", w.lock.Release(within(t, 200*time.Millisecond), g))
+	w.waitQueue(t, "mine", 0)
+	w.proxy.Heal() // ends the connection
+	w.rec.Await(t, clients.Connected, 2)
+	servertest.Is(t, "release of what was released", w.lock.Release(within(t, 10*time.Second), g), clients.ErrNotHeld)
+}
+
+// A node whose creation got no answer is found again, and there is no second.
+func TestFoundAgain(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, 20*time.Second)
+	w.waitQueue(t, "k", 0)
+	servertest.Is(t, "make the parents", w.beside.Release(within(t, 10*time.Second), w.Get(t, w.beside, "k")), nil)
+	w.proxy.DropReplies()
+	done := begin(w.lock, within(t, 30*time.Second), request("k", 0))
+	w.waitQueue(t, "k", 1)
+	w.proxy.Heal() // ends the connection
+	got := <-done
+	servertest.Is(t, "acquire", got.err, nil)
+	if q := w.queue(t, "k"); len(q) != 1 || q[0] != got.g.Owner {
+		t.Fatalf("queue %v, grant %+v", q, got.g)
+	}
+	servertest.Is(t, "check", checked(t, w.lock, got.g), nil)
+}
+
+func TestNeverSent(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, 20*time.Second)
+	g := w.Get(t, w.lock, "k")
+	w.proxy.Down()
+	w.rec.Await(t, clients.Suspended, 1)
+	_, err := w.lock.Acquire(within(t, 100*time.Millisecond), request("other", 0))
+	servertest.NotDone(t, "acquire", err)
+	servertest.NotDone(t, "release", w.lock.Release(within(t, 100*time.Millisecond), g))
+	w.proxy.Up()
+	w.rec.Await(t, clients.Connected, 2)
+	servertest.Is(t, "check", checked(t, w.lock, g), nil)
+}
+
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, 20*time.Second)
+	ctx := within(t, 30*time.Second)
+	g := w.Get(t, w.beside, "k")
+	begun := time.Now()
+	_, err := w.lock.Acquire(ctx, request("k", 300*time.Millisecond))
+	servertest.Is(t, "acquire", err, clients.ErrHeld)
+	if took := time.Since(begun); took < 300*time.Millisecond {
+		t.Fatalf("waited only %v", took)
+	}
+	_, err = w.lock.Acquire(within(t, 300*time.Millisecond), request("k", time.Minute))
+	servertest.Is(t, "acquire with less time than it may wait", err, clients.ErrHeld)
+	if q := w.queue(t, "k"); len(q) != 1 {
+		t.Fatalf("left in the queue: %v", q)
+	}
+	done := begin(w.lock, ctx, request("k", time.Minute))
+	w.waitQueue(t, "k", 2)
+	servertest.Is(t, "release", w.beside.Release(ctx, g), nil)
+	got := <-done
+	servertest.Is(t, "acquire", got.err, nil)
+	if got.g.Token <= g.Token {
+		t.Fatalf("token %d after %d", got.g.Token, g.Token)
+	}
+}
+
+func TestExpired(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, time.Second)
+	first := w.Get(t, w.lock, "k")
+	held := w.Get(t, w.beside, "waiting")
+	waiting := begin(w.lock, within(t, 40*time.Second), request("waiting", 30*time.Second))
+	w.waitQueue(t, "waiting", 2)
+	w.proxy.Down()
+	w.rec.Await(t, clients.Suspended, 1)
+	w.waitQueue(t, "k", 0) // the session has expired, and its client does not know
+	if w.rec.Count(clients.Lost) != 0 {
+		t.Fatal("told lost before a server could say so")
+	}
+	w.proxy.Up()
+	w.rec.Await(t, clients.Lost, 1)
+	w.rec.Await(t, clients.Connected, 2)
+	servertest.NotDone(t, "an acquire whose session expired", (<-waiting).err)
+	servertest.Is(t, "check", checked(t, w.lock, first), clients.ErrNotHeld)
+	servertest.Is(t, "release", w.lock.Release(within(t, 10*time.Second), first), clients.ErrNotHeld)
+	second := w.Get(t, w.lock, "k")
+	if second.Token <= first.Token || !w.rec.Stamp(second.Mark).After(w.rec.Stamp(first.Mark)) {
+		t.Fatalf("%+v after %+v", second, first)
+	}
+	if q := w.queue(t, "waiting"); len(q) != 1 || q[0] != held.Owner {
+		t.Fatalf("left in the queue: %v", q)
+	}
+	var told []string
+	for _, e := range w.rec.Events() {
+		told = append(told, e.F)
+	}
+	if got := strings.Join(told, " "); got != "connected suspended lost connected" {
+		t.Fatalf("told %s", got)
+	}
+}
+
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, 20*time.Second)
+	g := w.Get(t, w.lock, "k")
+	w.server.Kill()
+	w.rec.Await(t, clients.Suspended, 1)
+	w.server.Restart()
+	w.rec.Await(t, clients.Connected, 2)
+	servertest.Is(t, "check", checked(t, w.lock, g), nil)
+	if w.rec.Count(clients.Lost) != 0 {
+		t.Fatal("lost by a restart")
+	}
+}
+
+// The server that the client is connected to dies, and another takes over
+// within the session.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	servers := servertest.ZooKeeper(t, 3, "maxSessionTimeout=60000")
+	var rec servertest.Recorder
+	s := subject(servertest.Addrs(servers))
+	l := s.Make(t, func(c *clients.Config) { c.TTL, c.Observer, c.Worker = 8*time.Second, &rec, 1 }).(*Lock)
+	g := s.Get(t, l, "k")
+	if at := l.s.conn.Server(); at != servers[1].Addr {
+		t.Fatalf("worker 1 went to %s", at)
+	}
+	servers[1].Kill()
+	rec.Await(t, clients.Suspended, 1)
+	rec.Await(t, clients.Connected, 2)
+	servertest.Is(t, "check", checked(t, l, g), nil)
+	servertest.Is(t, "release", l.Release(within(t, 10*time.Second), g), nil)
+	if rec.Count(clients.Lost) != 0 {
+		t.Fatal("lost by a failover")
+	}
+}
+
+func TestRenewalFails(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, time.Second)
+	rec := &servertest.Recorder{}
+	l := w.Make(t, func(c *clients.Config) { c.Endpoints, c.Renew, c.Observer = []string{w.proxy.Addr}, true, rec })
+	w.Get(t, l, "k")
+	rec.Await(t, clients.Renewed, 1)
+	w.proxy.Down()
+	rec.Await(t, clients.RenewFailed, 1)
+	w.waitQueue(t, "k", 0)
+	w.proxy.Up()
+	servertest.Eventually(t, "the server says not-held", func() bool {
+		for _, e := range rec.Events() {
+			if errors.Is(e.Err, clients.ErrNotHeld) {
+				return true
+			}
+		}
+		return false
+	})
+	rec.Await(t, clients.Lost, 1)
+}
+
+func TestSessionTimeout(t *testing.T) {
+	t.Parallel()
+	server := servertest.ZooKeeper(t, 1)[0]
+	s := subject([]string{server.Addr})
+	s.Config.TTL = 5 * time.Second
+	if _, err := New(within(t, 10*time.Second), s.Config); err == nil || !strings.Contains(err.Error(), "4s") {
+		t.Fatalf("20 ticks are 4 s, not 5: %v", err)
+	}
+	l := s.Make(t, func(c *clients.Config) { c.TTL = 100 * time.Millisecond }).(*Lock)
+	if got := l.SessionTimeout(); got != 400*time.Millisecond {
+		t.Fatalf("at least 2 ticks, but %v", got)
+	}
+}
+
+// The first server does not answer, the second does: that must not take long.
+func TestConnectsFast(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, time.Second)
+	w.proxy.DropReplies()
+	for _, dead := range []string{"127.0.0.1:1", w.proxy.Addr} {
+		begun := time.Now()
+		w.Make(t, func(c *clients.Config) { c.Endpoints = []string{dead, w.server.Addr} })
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Fatalf("connecting took %v", took)
+		}
+	}
+	w.proxy.Heal()
+}
+
+func TestServersGone(t *testing.T) {
+	w := newWire(t, 20*time.Second)
+	g := w.Get(t, w.lock, "k")
+	w.server.Pause()
+	begun := time.Now()
+	servertest.Unknown(t, "check", func() error { _, err := w.lock.Check(within(t, 200*time.Millisecond), g); return err }())
+	if took := time.Since(begun); took > time.Second {
+		t.Fatalf("a check with 200 ms took %v", took)
+	}
+	if _, err := New(within(t, 300*time.Millisecond), w.Config); err == nil {
+		t.Fatal("a client of nobody")
+	}
+	begun = time.Now()
+	servertest.Unknown(t, "close", w.lock.Close(within(t, 5*time.Second)))
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Fatalf("close took %v", took)
+	}
+	w.server.Kill()
+	w.beside.Close(within(t, time.Second))
+	servertest.Eventually(t, "go-zookeeper ends", func() bool {
+		stacks := make([]byte, 1<<20)
+		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "go-zookeeper")
+	})
+}
