@@ -44,6 +44,8 @@ func (g *grant) standing(class string, t int64) string {
 		return "the lock never expires"
 	case class == inLease:
 		return fmt.Sprintf("its lease had at least %s to go", ms(g.leaseEndSeenAt(t)-t))
+	case class == overrun && g.promise == session:
+		return fmt.Sprintf("its session had last been proved alive %s before", ms(t-g.leaseEnd()))
 	case class == overrun:
 		return fmt.Sprintf("its lease had been over for %s", ms(t-g.leaseEndSeenAt(t)))
 	}

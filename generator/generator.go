@@ -143,16 +143,6 @@ func (w *Worker) Holding() bool { return w.state >= acquired }
 // Abort makes it give up what it does: the session is new, or the lock is lost.
 func (w *Worker) Abort() { w.state = idle }
 
-// GiveUp ends the present order early: what is held is released, and nothing
-// new is begun.
-func (w *Worker) GiveUp() (Action, bool) {
-	if !w.Holding() || w.state == releasing {
-		return Action{}, false
-	}
-	w.state = releasing
-	return Action{F: history.Release, Key: w.key}, true
-}
-
 // Next gives the action that follows the outcome of the last one. The first
 // call's outcome is ignored.
 func (w *Worker) Next(o Outcome) Action {

@@ -93,23 +93,16 @@ func TestProtocol(t *testing.T) {
 	})
 }
 
-func TestGiveUpReleasesWhatIsHeld(t *testing.T) {
+func TestAbort(t *testing.T) {
 	w := New(1, 0, config(t, "coarse"))
 	w.Next(Outcome{})
-	if _, ok := w.GiveUp(); ok {
-		t.Error("released while trying")
-	}
 	w.Next(Outcome{Type: history.OK})
-	if a, ok := w.GiveUp(); !ok || a.F != history.Release || a.Key != "orders" {
-		t.Errorf("%+v %v", a, ok)
+	if !w.Holding() {
+		t.Error("does not hold after a grant")
 	}
-	if _, ok := w.GiveUp(); ok {
-		t.Error("released twice")
-	}
-	w.Next(Outcome{Type: history.OK})
 	w.Abort()
-	if w.Holding() {
-		t.Error("holds after an abort")
+	if a := w.Next(Outcome{Type: history.Fail}); w.Holding() || a.F != history.Acquire {
+		t.Errorf("after an abort: %+v", a)
 	}
 }
 

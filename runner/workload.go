@@ -44,7 +44,8 @@ type driver struct {
 	w     *Worker
 	gen   *generator.Worker
 	grant uint64 // of the present section
-	pause bool   // rather than go on while the client is suspended
+	key   string
+	pause bool // rather than go on while the client is suspended
 }
 
 func (d *driver) run(ctx context.Context) {
@@ -89,7 +90,7 @@ func (d *driver) step(a generator.Action) (Done, error) {
 	}
 	done, err := d.w.Do(context.Background(), c)
 	if err == nil && a.F == history.Acquire && done.Type == history.OK {
-		d.grant = done.Grant
+		d.grant, d.key = done.Grant, a.Key
 	}
 	return done, err
 }
@@ -107,8 +108,8 @@ func (d *driver) resumed(ctx context.Context) bool {
 
 // leave releases what is held and closes the session.
 func (d *driver) leave(ctx context.Context) {
-	if a, ok := d.gen.GiveUp(); ok && !d.w.Lost(d.grant) {
-		d.step(a)
+	if !d.w.Lost(d.grant) {
+		d.w.Do(ctx, Call{F: history.Release, Key: d.key, Grant: d.grant})
 	}
 	d.w.Do(ctx, Call{F: history.Close})
 }

@@ -18,6 +18,7 @@ func ownWorker() *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", workerName)
 	if self, err := os.Executable(); err == nil {
 		cmd = exec.Command(self, workerName)
+		cmd.Args[0] = os.Args[0] // a test binary tells by it that it is to be lockcheck
 	}
 	return cmd
 }

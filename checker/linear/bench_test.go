@@ -1,0 +1,122 @@
+package linear
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/lockcheck/lockcheck/history"
+)
+
+// oneKey is a legal history of one hot key, 20 clients, half of them polling.
+func oneKey(n int, info float64) *keyOps {
+	b := NewBuilder(history.Header{})
+	c := config{clients: 20, n: n, info: info, polling: 0.5, tokens: true, quiet: true, seed: 1}
+	c.run(b.Add)
+	b.closeOpen()
+	return b.keys[0]
+}
+
+func BenchmarkDecide(b *testing.B) {
+	for _, n := range []int{1e4, 1e5, 1e6} {
+		for _, info := range []float64{0, 0.01, 0.1} {
+			b.Run(fmt.Sprintf("ops=%d/info=%v", n, info), func(b *testing.B) {
+				k := oneKey(n, info)
+				lim := newLimits(context.Background(), Options{}.withDefaults())
+				b.ReportAllocs()
+				before := allocated()
+				for b.Loop() {
+					if d := decide(k.ops, int(k.grants), lim, false); d.verdict != Legal {
+						b.Fatal(d.verdict, d.reason)
+					}
+				}
+				perRecord(b, len(k.ops), before)
+			})
+		}
+	}
+}
+
+// BenchmarkPorcupine is the general search on the same operations, with an expiry
+// only where no ok release makes it needless.
+func BenchmarkPorcupine(b *testing.B) {
+	for _, info := range []float64{0, 0.01, 0.1} {
+		b.Run(fmt.Sprintf("ops=10000/info=%v", info), func(b *testing.B) {
+			ops := lean(oneKey(1e4, info).ops)
+			b.ReportAllocs()
+			before := allocated()
+			for b.Loop() {
+				if r := porcupine.CheckOperationsTimeout(describedModel(nil), ops, time.Minute); r != porcupine.Ok {
+					b.Fatal(r)
+				}
+			}
+			perRecord(b, 1e4, before)
+		})
+	}
+}
+
+func lean(ops []Op) []porcupine.Operation {
+	released := map[int32]bool{}
+	for i := range ops {
+		if ops[i].Kind == Release && ops[i].Outcome == OK {
+			released[ops[i].Grant] = true
+		}
+	}
+	var out []porcupine.Operation
+	for _, o := range operations(ops) {
+		if in := o.Input.(*input); in.op == nil && released[in.grant] {
+			continue
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func perRecord(b *testing.B, n int, before uint64) {
+	records := float64(b.N) * float64(n)
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/records, "ns/record")
+	b.ReportMetric(float64(allocated()-before)/records, "B/record")
+}
+
+// BenchmarkBuild is what it takes to keep the operations of a history.
+func BenchmarkBuild(b *testing.B) {
+	c := config{clients: 20, n: 1e5, info: 0.01, polling: 0.5, tokens: true, quiet: true, seed: 1}
+	events, _ := c.history()
+	b.ReportAllocs()
+	var k *keyOps
+	for b.Loop() {
+		bd := NewBuilder(history.Header{})
+		for i := range events {
+			bd.Add(&events[i])
+		}
+		bd.closeOpen()
+		k = bd.keys[0]
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(events)), "ns/event")
+	runtime.KeepAlive(k)
+}
+
+// TestBuilderMemory holds the promise of about a hundred bytes an operation.
+func TestBuilderMemory(t *testing.T) {
+	c := config{clients: 20, n: 50_000, info: 0.05, polling: 0.3, chaos: 0.02, tokens: true, quiet: true, seed: 1}
+	events, _ := c.history()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	b := NewBuilder(history.Header{})
+	for i := range events {
+		b.Add(&events[i])
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	n := len(b.keys[0].ops)
+	each := float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
+	t.Logf("%d operations, %.0f bytes each", n, each)
+	if each > 110 {
+		t.Errorf("%.0f bytes an operation", each)
+	}
+	runtime.KeepAlive(b)
+	runtime.KeepAlive(events)
+}
