@@ -7,6 +7,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -78,6 +79,7 @@ func lockKey(name string) string { return "lockcheck/" + name }
 // Acquire is one try: a lease, then a transaction. The lock is held for the
 // lease's TTL from the mark before the lease was asked for.
 func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, error) {
+	r.TTL = cmp.Or(r.TTL, l.cfg.TTL)
 	ctx, cancel := hold.Deadline(ctx, opWithin)
 	defer cancel()
 	mark, err := l.obs.Mark(ctx, r.Key, r.ID)

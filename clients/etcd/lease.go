@@ -37,11 +37,13 @@ func (m *members) keepAlive(ctx context.Context, id clientv3.LeaseID) (valid tim
 			return clientv3.ContextError(ctx, err)
 		}
 		if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
-			return clientv3.ContextError(ctx, err)
+			return err
 		}
 		resp, err := stream.Recv()
 		if err != nil {
-			return clientv3.ContextError(ctx, err)
+			// Not turned into clientv3's errors: "no leader" may end a stream in
+			// the middle, so here it is no proof.
+			return err
 		}
 		valid = time.Duration(resp.TTL) * time.Second
 		return nil

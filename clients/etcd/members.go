@@ -44,7 +44,7 @@ func open(endpoints []string, first int) (*members, error) {
 		return nil, errors.New("etcd needs the addresses of its members")
 	}
 	m := &members{}
-	m.current.Store(uint32(first % len(endpoints)))
+	m.current.Store(uint32(first) % uint32(len(endpoints)))
 	for _, e := range endpoints {
 		c, err := clientv3.New(settings(e))
 		if err != nil {
@@ -98,9 +98,10 @@ func (m *members) close() {
 	}
 }
 
-// do sends one request. Only if it certainly was not looked at (it never left,
-// or the member knows no leader) does it go to another member. The error is
-// definite if that is so for the last one too, or if the cluster refused it.
+// do sends one request. Only if it certainly was not looked at does it go to
+// another member: it never left, or the member knows no leader, which it says of
+// a unary request before it does anything with it. The error is definite if that
+// is so for the last member too, or if the cluster refused the request.
 func (m *members) do(ctx context.Context, request func(context.Context, *clientv3.Client) error) error {
 	var err error
 	for range m.clients {

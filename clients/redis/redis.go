@@ -7,6 +7,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,7 @@ func open(cfg clients.Config) (*redisdb.DB, error) {
 
 // Acquire is one try. Its lease counts from its beginning.
 func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, error) {
+	r.TTL = cmp.Or(r.TTL, l.cfg.TTL)
 	valid, err := redisdb.Validity(r.TTL)
 	if err != nil {
 		return clients.Grant{}, clients.Fault("acquire", r.Key, err)

@@ -11,6 +11,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,7 @@ func New(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
 // on those that did not answer, and given up: that is definite, for without the
 // client's own decision there is no lock.
 func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, error) {
+	r.TTL = cmp.Or(r.TTL, l.cfg.TTL)
 	valid, err := redisdb.Validity(r.TTL)
 	if err != nil {
 		return clients.Grant{}, clients.Fault("acquire", r.Key, err)

@@ -12,6 +12,14 @@ import (
 // of its own between single servers, and a whole second after a round of them.
 const pace = 20 * time.Millisecond
 
+const (
+	// leastHandshake keeps a client with a short session from giving up on
+	// servers that are only slow.
+	leastHandshake = 200 * time.Millisecond
+	// firstHandshake is for the first session, when there is none to lose yet.
+	firstHandshake = time.Second
+)
+
 // servers is go-zookeeper's HostProvider: in turn, from first on. It never says
 // that a round is over, which would cost the second, until the client closes:
 // only then go-zookeeper looks whether it should stop trying.
@@ -34,7 +42,7 @@ func (s *servers) Next() (string, bool) {
 // reads the negotiated time-out from it, which go-zookeeper keeps to itself.
 type dialer struct {
 	ctx        context.Context // ends with the client
-	within     time.Duration   // to connect and get the session
+	within     time.Duration   // to connect and get the session: an equal part of it for each server, as in the Java client
 	negotiated atomic.Int64    // session time-out, in ns
 	last       time.Time       // used by go-zookeeper's one connecting goroutine
 }
@@ -46,13 +54,17 @@ func (d *dialer) dial(network, addr string, _ time.Duration) (net.Conn, error) {
 		return nil, d.ctx.Err()
 	}
 	d.last = time.Now()
-	ctx, cancel := context.WithTimeout(d.ctx, d.within)
+	within := d.within
+	if d.negotiated.Load() == 0 {
+		within = max(within, firstHandshake)
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, within)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	h := &handshake{Conn: c, until: d.last.Add(d.within), negotiated: &d.negotiated}
+	h := &handshake{Conn: c, until: d.last.Add(within), negotiated: &d.negotiated}
 	context.AfterFunc(d.ctx, func() { c.Close() }) // a server that says nothing cannot keep us from closing
 	return h, nil
 }

@@ -263,7 +263,7 @@ func TestConnectsFast(t *testing.T) {
 	for _, dead := range []string{"127.0.0.1:1", w.proxy.Addr} {
 		begun := time.Now()
 		w.Make(t, func(c *clients.Config) { c.Endpoints = []string{dead, w.server.Addr} })
-		if took := time.Since(begun); took > 2*time.Second {
+		if took := time.Since(begun); took > 5*time.Second { // go-zookeeper alone: 6.7 s
 			t.Fatalf("connecting took %v", took)
 		}
 	}

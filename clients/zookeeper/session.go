@@ -37,8 +37,7 @@ func open(cfg clients.Config, obs clients.Observer) (*session, error) {
 	s := &session{obs: obs, cut: cut, changed: make(chan struct{})}
 	s.hosts = &servers{addrs: zk.FormatServers(append([]string(nil), cfg.Endpoints...))}
 	s.hosts.next.Store(uint64(cfg.Worker)) // spread the workers over the servers
-	// Each server gets an equal part of the session, as in the Java client.
-	s.dialer = &dialer{ctx: ctx, within: cfg.TTL / time.Duration(len(cfg.Endpoints))}
+	s.dialer = &dialer{ctx: ctx, within: max(cfg.TTL/time.Duration(len(cfg.Endpoints)), leastHandshake)}
 	conn, _, err := zk.Connect(cfg.Endpoints, cfg.TTL, zk.WithHostProvider(s.hosts), zk.WithDialer(s.dialer.dial),
 		zk.WithEventCallback(s.listen), zk.WithLogInfo(false), zk.WithLogger(quiet{}))
 	if err != nil {

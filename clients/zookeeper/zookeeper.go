@@ -5,7 +5,10 @@
 // token is the czxid of the contender's own node.
 //
 // It waits inside, up to Request.Wait. It never repeats a request whose outcome
-// is unknown, but looks whether its node is there.
+// is unknown, but looks whether its node is there. After an acquire with an
+// unknown outcome the client has to be closed, as the runner does: a node of its
+// session may stand in the queue. A Request's TTL is ignored, since the session's
+// is fixed when the client is made.
 package zookeeper
 
 import (

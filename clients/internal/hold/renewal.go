@@ -52,6 +52,9 @@ func (r *Renewals) loop(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		if ctx.Err() != nil { // both were ready
+			return
+		}
 		if err := r.once(ctx); errors.Is(err, clients.ErrNotHeld) {
 			return
 		}
