@@ -23,3 +23,7 @@ func TestContract(t *testing.T) {
 		servertest.Contract(t, subject(NewSetNXIncr, true, servertest.Redis(t).Addr))
 	})
 }
+
+func TestLeaks(t *testing.T) {
+	servertest.Leaks(t, subject(NewSetNX, false, servertest.Redis(t).Addr))
+}
