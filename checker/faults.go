@@ -36,6 +36,8 @@ type faults struct {
 	all      []*fault
 	byNumber map[int]*fault
 	byName   map[string]*fault // the open one of a history without phases
+
+	lastPhaseless int64 // the latest event without a phase
 }
 
 // phase files a nemesis event. It gives the fault and the phase that began.
@@ -77,6 +79,7 @@ func (fs *faults) withoutPhase(o *history.Op, targets []history.Process) (*fault
 	if fs.byName == nil {
 		fs.byName = map[string]*fault{}
 	}
+	fs.lastPhaseless = o.Time
 	if f := fs.byName[o.F]; f != nil {
 		delete(fs.byName, o.F)
 		f.done, f.healed = o.Time, o.Time
@@ -131,7 +134,13 @@ func (fs *faults) disturbed() []span {
 		if f.skipped && f.done == inf {
 			continue
 		}
-		out = append(out, span{f.asked, f.healed})
+		s := span{f.asked, f.healed}
+		if f.phaseless && !selfHealing(f.name) {
+			// Other tools begin and end a fault under names of their own, so its
+			// heal may be any event that follows.
+			s.to = fs.lastPhaseless
+		}
+		out = append(out, s)
 	}
 	slices.SortFunc(out, func(a, b span) int {
 		if a.from < b.from {
@@ -140,4 +149,10 @@ func (fs *faults) disturbed() []span {
 		return 1
 	})
 	return out
+}
+
+// NeverInForce is the reason for a verdict of unknown when a fault was asked for
+// and nothing came of it.
+func NeverInForce(name string) string {
+	return "the fault " + name + " was asked for and was never in force"
 }

@@ -63,6 +63,7 @@ type operation struct {
 	lostIx int
 	lostOf history.Opt[uint64] // the grant that the loss was told about; none for the session
 	rel    *releasing
+	ending []*grant // close: what it held
 }
 
 // keyState is what is known about one key.
@@ -121,6 +122,7 @@ func (j *Judge) Add(o *history.Op) {
 			return // the readers refuse such a history
 		}
 		p.open = nil
+		j.exp.Operations++
 		j.complete(p, op, o)
 		if !crashed(o) {
 			p.lastHeard = o.Time
@@ -182,7 +184,8 @@ func (j *Judge) invoke(p *proc, o *history.Op) {
 		}
 		invokeRelease(op)
 	case history.Close:
-		for _, g := range slices.Clone(p.held) {
+		op.ending = slices.Clone(p.held)
+		for _, g := range op.ending {
 			g.release, g.relIdx = history.Some(o.Time), o.Index
 			j.endSection(p, g, o, "it closed its session")
 		}
@@ -223,7 +226,7 @@ func (j *Judge) endSection(p *proc, g *grant, o *history.Op, why string) {
 
 func (j *Judge) complete(p *proc, op *operation, o *history.Op) {
 	if o.Type == history.Info {
-		j.retire(p, o)
+		j.retire(p, op, o)
 	}
 	switch op.f {
 	case history.Acquire:
@@ -252,13 +255,18 @@ func crashed(o *history.Op) bool {
 
 // retire ends the sections of a process one of whose operations ended as info.
 // A worker that crashed believed nothing after the last that was heard from it.
-func (j *Judge) retire(p *proc, o *history.Op) {
+func (j *Judge) retire(p *proc, op *operation, o *history.Op) {
 	end, why := *o, "its operation ended as info"
+	over := slices.Clone(p.held)
 	if crashed(o) {
 		end.Time, why = p.lastHeard, "its worker crashed"
+		over = append(over, op.ending...) // the runner closes what an idle worker held when it died
+		if op.grant != nil && op.f == history.Release {
+			over = append(over, op.grant)
+		}
 	}
 	j.exp.Info++
-	for _, g := range slices.Clone(p.held) {
+	for _, g := range over {
 		at := end
 		at.Time = max(at.Time, g.ok)
 		j.endSection(p, g, &at, why)
@@ -303,10 +311,11 @@ func (j *Judge) emit(k *keyState) {
 
 // final reports whether nothing that comes can move the section's end: a check
 // or renewal still open may turn out to have failed, and ends it at its invoke;
-// a kill that was asked for may turn out to have been skipped.
+// a worker may turn out to have crashed, and believed nothing after what was
+// heard from it last; a kill that was asked for may turn out to have been skipped.
 func (j *Judge) final(g *grant) bool {
 	p := j.procs[g.proc]
-	return g.ended && p.dying == 0 && (p.open == nil || p.open.grant != g)
+	return g.ended && p.dying == 0 && (p.open == nil || (p.open.grant != g && g.end.at <= p.lastHeard))
 }
 
 func (j *Judge) judge(g *grant) {
@@ -331,7 +340,8 @@ func (j *Judge) Finish(ctx context.Context) Results {
 		p.dying = 0
 		if op := p.open; op != nil { // still open is info: it ends after everything
 			indeterminateRenewal(op, &history.Op{})
-			op.grant = nil
+			p.open = nil
+			j.exp.Info++
 		}
 	}
 	for _, f := range j.faults.all {
@@ -365,7 +375,7 @@ func (j *Judge) conclude() Results {
 	}
 	res := Results{Properties: j.results, Exposure: j.exp}
 	for _, n := range j.faults.neverInForce() {
-		res.Reasons = append(res.Reasons, "the fault "+n+" was asked for and was never in force")
+		res.Reasons = append(res.Reasons, NeverInForce(n))
 	}
 	req := j.header.Require
 	if len(req) == 0 {
@@ -393,7 +403,9 @@ func (j *Judge) Found() int {
 	}
 	n := 0
 	for _, name := range req {
-		n += j.results[name].AnomalyCount
+		if r := j.results[name]; r != nil {
+			n += r.AnomalyCount
+		}
 	}
 	return n
 }

@@ -117,6 +117,8 @@ func (r *Results) Require(names []string) {
 	for _, n := range names {
 		if p := r.Properties[n]; p != nil {
 			r.Verdict = Worst(r.Verdict, p.Verdict)
+		} else {
+			r.Verdict = Worst(r.Verdict, Unknown) // a name that nobody knows must not pass
 		}
 	}
 	if len(r.Reasons) > 0 {

@@ -177,6 +177,9 @@ func (o *Options) settleChoices() error {
 	if len(o.Require) == 0 {
 		o.Require = checker.DefaultRequired
 	}
+	if o.Nemesis == nil {
+		o.Nemesis = []string{} // a list in test.json, empty or not
+	}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/lockcheck/lockcheck/checker"
@@ -358,6 +359,11 @@ func (r *run) conclude(ctx context.Context, story error) error {
 	for _, e := range []error{story, recErr, r.runner.Unhealed()} {
 		if e != nil && !errors.Is(e, errViolation) {
 			res.Reasons = append(res.Reasons, reason(e))
+		}
+	}
+	for _, f := range r.o.Nemesis {
+		if res.Exposure.Faults[f] == 0 && !slices.Contains(res.Reasons, checker.NeverInForce(f)) {
+			res.Reasons = append(res.Reasons, checker.NeverInForce(f))
 		}
 	}
 	res.Require(r.o.Require)

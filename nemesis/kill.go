@@ -24,8 +24,10 @@ func (Kill) Name() string { return "kill" }
 func (k Kill) Inject(ctx context.Context, ts []Target) (Evidence, Heal, error) {
 	kill := k.Signal
 	if kill == nil {
-		kill = func(p *os.Process) error { return p.Kill() }
+		kill = func(p *os.Process) error { return signal(p, syscall.SIGKILL) }
 	}
+	var dead []Target
+	var errs []error
 	for _, t := range ts {
 		err := kill(t.OS)
 		if err == nil {
@@ -34,8 +36,13 @@ func (k Kill) Inject(ctx context.Context, ts []Target) (Evidence, Heal, error) {
 			})
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("kill worker %d: %w", t.Worker, err)
+			errs = append(errs, fmt.Errorf("kill worker %d: %w", t.Worker, err))
+			continue
 		}
+		dead = append(dead, t)
 	}
-	return Evidence{"gone": true, "pids": pids(ts)}, func(context.Context) (Evidence, error) { return nil, nil }, nil
+	if len(dead) == 0 { // one that is dead cannot be undone, so only then nothing is in force
+		return nil, nil, errors.Join(errs...)
+	}
+	return Evidence{"gone": true, "pids": pids(dead)}, func(context.Context) (Evidence, error) { return nil, nil }, nil
 }

@@ -16,10 +16,10 @@ import (
 
 // A Target is a worker that a fault acts on, as it is at this moment.
 type Target struct {
-	Worker  int      // its place, from 0
-	Process int64    // its number in the history
-	Grants  []uint64 // that it holds
-	OS      *os.Process
+	Worker  int         // its place, from 0
+	Process int64       // its number in the history
+	Grants  []uint64    // that it holds
+	OS      *os.Process // leader of a process group of its own: a worker may have children
 }
 
 // A System is what the faults act on.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -18,13 +19,14 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func worker(t *testing.T, i int) Target {
 	t.Helper()
-	cmd := exec.Command("sleep", "600")
+	cmd := exec.Command("sh", "-c", "sleep 600 & sleep 600; wait") // a worker with children
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	waited := make(chan struct{})
 	go func() { cmd.Wait(); close(waited) }()
-	t.Cleanup(func() { cmd.Process.Kill(); <-waited })
+	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); <-waited })
 	return Target{Worker: i, Process: int64(i), OS: cmd.Process}
 }
 
@@ -52,8 +54,10 @@ func TestPause(t *testing.T) {
 			t.Error(is, err)
 		}
 	}
-	ts[0].OS.Kill()
-	ts[0].OS.Wait()
+	syscall.Kill(-ts[0].OS.Pid, syscall.SIGKILL)
+	for ts[0].OS.Signal(syscall.Signal(0)) == nil {
+		time.Sleep(time.Millisecond)
+	}
 	if _, err := heal(ctx); err != nil {
 		t.Errorf("heal after the worker died: %v", err)
 	}

@@ -20,15 +20,23 @@ type Pause struct {
 	Stop func(*os.Process) error
 }
 
+// signal sends sig to a worker with all its children.
+func signal(p *os.Process, sig syscall.Signal) error {
+	if err := p.Signal(syscall.Signal(0)); err != nil {
+		return err // it was waited for: the group's number may be another's by now
+	}
+	return syscall.Kill(-p.Pid, sig)
+}
+
 // Name is "pause".
 func (Pause) Name() string { return "pause" }
 
 // Inject stops the targets. The evidence is the state that the kernel shows for
-// each process: T.
+// every process of each worker: T.
 func (p Pause) Inject(ctx context.Context, ts []Target) (Evidence, Heal, error) {
 	stop := p.Stop
 	if stop == nil {
-		stop = func(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
+		stop = func(p *os.Process) error { return signal(p, syscall.SIGSTOP) }
 	}
 	begun := time.Now()
 	heal := func(hctx context.Context) (Evidence, error) { return resume(hctx, ts, begun) }
@@ -51,7 +59,7 @@ func resume(ctx context.Context, ts []Target, begun time.Time) (Evidence, error)
 	var errs []error
 	lasted := time.Since(begun)
 	for _, t := range ts {
-		err := t.OS.Signal(syscall.SIGCONT)
+		err := signal(t.OS, syscall.SIGCONT)
 		if errors.Is(err, os.ErrProcessDone) {
 			continue // it died while it was stopped: there is nothing to continue
 		}

@@ -27,17 +27,23 @@ type Config struct {
 	TTL      time.Duration
 }
 
-// Plan draws the faults of a run: pure, so that a seed gives one plan. Some
-// last longer than the TTL and some do not, because both are of interest.
+// Plan draws the faults of a run: pure, so that a seed gives one plan. The kinds
+// come in rounds, so that each is in force soon and about as often as the others.
+// Some last longer than the TTL and some do not, because both are of interest.
 func Plan(rng *rand.Rand, cfg Config) []Step {
 	var steps []Step
 	if len(cfg.Faults) == 0 || cfg.Interval <= 0 {
 		return steps
 	}
 	at := time.Duration(0)
+	var round []string
 	for {
+		if len(round) == 0 {
+			round = slices.Clone(cfg.Faults)
+			rng.Shuffle(len(round), func(i, j int) { round[i], round[j] = round[j], round[i] })
+		}
 		at += cfg.Interval/2 + time.Duration(rng.Int64N(int64(cfg.Interval)+1))
-		s := Step{At: at, Fault: cfg.Faults[rng.IntN(len(cfg.Faults))], Target: cfg.Target, Pick: rng.Uint64()}
+		s := Step{At: at, Fault: round[0], Target: cfg.Target, Pick: rng.Uint64()}
 		s.Duration = time.Duration((0.5 + 2*rng.Float64()) * float64(cfg.TTL))
 		if s.Fault == (Kill{}).Name() {
 			s.Duration = 0
@@ -45,7 +51,7 @@ func Plan(rng *rand.Rand, cfg Config) []Step {
 		if at+s.Duration > cfg.Duration-cfg.Quiet {
 			return steps
 		}
-		steps = append(steps, s)
+		steps, round = append(steps, s), round[1:]
 		at += s.Duration
 	}
 }

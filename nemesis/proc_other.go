@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// stopped asks ps, where there is no /proc.
+// stopped asks ps for the group's leader, where there is no /proc.
 func stopped(pid int) (bool, error) {
 	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {

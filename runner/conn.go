@@ -19,11 +19,20 @@ import (
 
 // A conn is one worker process and its pipes.
 type conn struct {
-	cmd  *exec.Cmd
-	mu   sync.Mutex
-	in   io.WriteCloser
-	gone chan struct{} // closed when the process has been waited for
+	cmd *exec.Cmd
+	mu  sync.Mutex
+	in  io.WriteCloser
+
+	waited chan struct{} // closed when the process has been waited for
+	gone   chan struct{} // closed when its end has been filed, too
 }
+
+// lingerWithin is how long a child that outlives its worker may keep the
+// worker's output open.
+const lingerWithin = 500 * time.Millisecond
+
+// end kills the process and its children, unless it was waited for.
+func (c *conn) end() { killGroup(c.cmd.Process) }
 
 // maxLine is the longest line that a worker may print.
 const maxLine = 1 << 20
@@ -45,7 +54,7 @@ func (c *conn) send(cmd wire.Command) {
 		c.mu.Unlock()
 	}
 	if err != nil {
-		c.cmd.Process.Kill()
+		c.end()
 	}
 }
 
@@ -64,6 +73,7 @@ func (w *Worker) Session(ctx context.Context) error {
 	}
 	w.nextID++
 	id, number := w.nextID, w.process
+	w.told = number // what is printed from here on is the new session's, or nobody's
 	answer := make(chan wire.Message, 1)
 	w.inits[id] = answer
 	w.mu.Unlock()
@@ -91,7 +101,7 @@ func (w *Worker) awaitSession(ctx context.Context, c *conn, id uint64, number hi
 	case <-c.gone:
 		return fmt.Errorf("worker %d ended before it had begun a session: %v", w.index, c.cmd.ProcessState)
 	case <-timeout.C:
-		c.cmd.Process.Kill()
+		c.end()
 		<-c.gone
 		return fmt.Errorf("worker %d did not answer init within %v and was replaced", w.index, sessionWithin)
 	case <-ctx.Done():
@@ -104,7 +114,7 @@ func (w *Worker) awaitSession(ctx context.Context, c *conn, id uint64, number hi
 // that what the worker prints next is filed under the new number.
 func (w *Worker) begun(m wire.Message, answer chan wire.Message) {
 	if m.Type == wire.OK {
-		w.told, w.fresh, w.suspended = w.process, true, false
+		w.fresh, w.suspended = true, false
 		w.can = map[string]bool{}
 		for _, a := range m.Can {
 			w.can[a] = true
@@ -130,22 +140,33 @@ func (w *Worker) ensureProcess() (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker %d: %w", w.index, err)
 	}
-	out, err := cmd.StdoutPipe()
+	// A pipe of our own, since exec's would be closed with lines still in it.
+	out, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("worker %d: %w", w.index, err)
 	}
-	cmd.WaitDelay = time.Second // a child of the worker may keep its output open
-	if err := w.r.cfg.Place.StartWorker(w.index, cmd); err != nil {
+	cmd.Stdout = theirs
+	cmd.WaitDelay = lingerWithin
+	err = w.r.cfg.Place.StartWorker(w.index, cmd)
+	theirs.Close()
+	if err != nil {
+		out.Close()
 		return nil, fmt.Errorf("start worker %d (%s): %w", w.index, cmd.Path, err)
 	}
-	c := &conn{cmd: cmd, in: in, gone: make(chan struct{})}
+	c := &conn{cmd: cmd, in: in, waited: make(chan struct{}), gone: make(chan struct{})}
 	w.conn = c
+	go guard.Wrap(func() {
+		c.cmd.Wait() // the state says how it ended
+		close(c.waited)
+		out.SetReadDeadline(time.Now().Add(lingerWithin))
+	})()
 	go guard.Wrap(func() { w.read(c, out) })()
 	return c, nil
 }
 
 // read takes what one process prints until it ends.
-func (w *Worker) read(c *conn, out io.Reader) {
+func (w *Worker) read(c *conn, out io.ReadCloser) {
+	defer out.Close()
 	sc := bufio.NewScanner(out)
 	sc.Buffer(make([]byte, 4096), maxLine)
 	why := ""
@@ -160,10 +181,8 @@ func (w *Worker) read(c *conn, out io.Reader) {
 	if errors.Is(sc.Err(), bufio.ErrTooLong) {
 		why = fmt.Sprintf("it printed a line of more than %d bytes", maxLine)
 	}
-	if why != "" {
-		c.cmd.Process.Kill()
-	}
-	c.cmd.Wait() // the state says how it ended
+	c.end() // it may only have closed its output
+	<-c.waited
 	w.ended(c, why)
 	close(c.gone)
 }
@@ -184,6 +203,10 @@ func (w *Worker) ended(c *conn, why string) {
 	}
 	w.r.cfg.Log.Warn("worker ended", "worker", w.index, "process", int64(w.process), "why", why)
 	text := history.ErrCrashed + ": " + why
+	if w.doomed {
+		text = "the worker was killed: " + why
+	}
+	w.doomed = false
 	switch {
 	case w.open != nil:
 		w.finish(w.open, wire.Message{Type: wire.Info, Error: text})
@@ -274,10 +297,7 @@ func (w *Worker) shut() {
 	select {
 	case <-c.gone:
 	case <-time.After(shutWithin):
-		if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			w.r.cfg.Log.Warn("worker does not end", "worker", w.index, "error", err)
-			return
-		}
+		c.end()
 		<-c.gone
 	}
 }

@@ -76,7 +76,10 @@ func (r *Runner) inject(ctx context.Context, f nemesis.Fault, ts []nemesis.Targe
 	in := &Injection{r: r, name: f.Name(), number: int(r.faults.Add(1)), targets: ts}
 	in.record(history.Asked, nil, nil)
 	if err == nil {
-		in.Evidence, in.heal, err = f.Inject(ctx, ts)
+		in.expectDeath(true)
+		if in.Evidence, in.heal, err = f.Inject(ctx, ts); err != nil {
+			in.expectDeath(false)
+		}
 	}
 	if err != nil {
 		in.Err = err
@@ -90,6 +93,22 @@ func (r *Runner) inject(ctx context.Context, f nemesis.Fault, ts []nemesis.Targe
 	r.mu.Unlock()
 	in.record(history.Done, in.Evidence, nil)
 	return in
+}
+
+var killName = nemesis.Kill{}.Name()
+
+// expectDeath tells the workers that are to be killed, so that their end is not
+// filed as a crash of their own: until they were killed, they lived.
+func (in *Injection) expectDeath(yes bool) {
+	if in.name != killName {
+		return
+	}
+	for _, t := range in.targets {
+		w := in.r.workers[t.Worker]
+		w.mu.Lock()
+		w.doomed = yes
+		w.mu.Unlock()
+	}
 }
 
 // Heal undoes the fault; it does nothing the second time, or if nothing was in
@@ -119,7 +138,11 @@ func (in *Injection) record(phase string, ev nemesis.Evidence, why error) {
 	v := history.Fault{Fault: in.number, Phase: phase, Evidence: ev}
 	for _, t := range in.targets {
 		v.Targets = append(v.Targets, fmt.Appendf(nil, "%d", t.Process))
-		if phase == history.Done {
+		switch {
+		case phase != history.Done:
+		case in.name == killName: // it holds nothing any more
+			v.Grants = append(v.Grants, t.Grants...)
+		default:
 			v.Grants = append(v.Grants, in.r.workers[t.Worker].Holds()...)
 		}
 	}

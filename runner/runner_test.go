@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,7 +46,8 @@ func misbehave() {
 		ok := wire.Message{ID: c.ID, Type: wire.OK}
 		switch {
 		case c.Op == wire.Ack:
-			out.Encode(wire.Message{ID: waiting, Type: wire.OK, Valid: 1e9, Mark: c.Mark})
+			valid := int64(1e9)
+			out.Encode(wire.Message{ID: waiting, Type: wire.OK, Valid: &valid, Mark: c.Mark})
 			continue
 		case c.Op == wire.Acquire && c.Key == "garbage":
 			fmt.Println("Traceback (most recent call last):")
@@ -56,6 +58,16 @@ func misbehave() {
 		case c.Op == wire.Acquire && c.Key == "die":
 			os.Exit(3)
 		case c.Op == wire.Acquire && c.Key == "hang":
+			continue
+		case c.Op == wire.Acquire && c.Key == "orphan": // its child keeps the output open
+			child := exec.Command("sleep", "600")
+			child.Stdout = os.Stdout
+			if child.Start() != nil {
+				os.Exit(8)
+			}
+			os.Exit(4)
+		case c.Op == wire.Read && c.Key == "no value":
+			out.Encode(ok)
 			continue
 		case c.Op == wire.Acquire && c.Key == "late":
 			time.AfterFunc(1200*time.Millisecond, func() { out.Encode(ok) })
@@ -85,9 +97,14 @@ func misbehave() {
 
 type here struct{}
 
-func (here) Endpoints(int) []string               { return []string{"127.0.0.1:1"} }
-func (here) StoreURL(int) string                  { return "http://127.0.0.1:1" }
-func (here) StartWorker(_ int, c *exec.Cmd) error { return c.Start() }
+func (here) Endpoints(int) []string { return []string{"127.0.0.1:1"} }
+func (here) StoreURL(int) string    { return "http://127.0.0.1:1" }
+
+// StartWorker gives each worker a process group, as every place has to.
+func (here) StartWorker(_ int, c *exec.Cmd) error {
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return c.Start()
+}
 
 // record collects a history that is being written.
 type record struct {
@@ -168,6 +185,7 @@ func TestMisbehaviour(t *testing.T) {
 		"flood":   "worker crashed: it printed a line of more than",
 		"die":     "worker crashed: exit status 3",
 		"hang":    "no answer within 1s",
+		"orphan":  "worker crashed: exit status 4",
 	} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
@@ -225,6 +243,16 @@ func TestDeathWhileIdle(t *testing.T) {
 	if last.F != history.Close || last.Type != history.Info || !strings.HasPrefix(last.Error, history.ErrCrashed) {
 		t.Errorf("the history ends with %+v", last)
 	}
+}
+
+func TestReadWithoutValue(t *testing.T) {
+	t.Parallel()
+	g := start(t, 1)
+	d := g.acquire("no value")
+	if d, err := g.Worker(0).Do(context.Background(), Call{F: history.Read, Key: "no value", Grant: d.Grant}); err != nil || d.Type != history.Info {
+		t.Error(d, err)
+	}
+	g.end()
 }
 
 func TestMarkBecomesFrom(t *testing.T) {

@@ -32,6 +32,7 @@ type Worker struct {
 	held      map[uint64]*hold
 	suspended bool
 	closed    bool
+	doomed    bool // the nemesis is about to kill it
 }
 
 // A hold is a grant that the worker has.
@@ -173,6 +174,9 @@ func (w *Worker) finish(o *Open, m wire.Message) {
 	}
 	w.open = nil
 	o.timer.Stop()
+	if o.call.F == history.Read && m.Type == wire.OK && m.Value == nil {
+		m = wire.Message{Type: wire.Info, Error: "the worker answered a read with ok and no value"}
+	}
 	d := Done{Type: outcome(m.Type), Error: m.Error, Grant: o.call.Grant, Token: m.Token}
 	op := o.op
 	op.Type, op.Error = d.Type, m.Error
@@ -220,8 +224,8 @@ func (w *Worker) completed(o *Open, op *history.Op, m wire.Message) {
 
 // promise turns a validity that counts from a mark into times of the history.
 func (w *Worker) promise(op *history.Op, m wire.Message) {
-	if m.Valid > 0 {
-		op.Valid = history.Some(m.Valid)
+	if m.Valid != nil {
+		op.Valid = history.Some(max(0, *m.Valid))
 	}
 	op.Session = m.Session
 	if at, ok := w.marks[m.Mark]; ok && m.Mark != 0 {
@@ -269,6 +273,13 @@ func (w *Worker) Lost(grant uint64) bool {
 	defer w.mu.Unlock()
 	h := w.held[grant]
 	return h == nil || h.lost
+}
+
+// Has reports whether a grant is still to be given back, lost or not.
+func (w *Worker) Has(grant uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[grant] != nil
 }
 
 // Suspended reports whether the client says that its connection is in doubt.

@@ -69,7 +69,10 @@ func (d *driver) run(ctx context.Context) {
 		case err == nil:
 			out = generator.Outcome{Type: done.Type, Error: done.Error, Value: done.Value, Took: time.Since(begun)}
 		case errors.Is(err, ErrLost):
-			d.gen.Abort() // as the client's listener was told: the work is given up
+			// As the client's listener was told: the work is given up. A program
+			// still unlocks on its way out, and a lock that then says ok is wrong.
+			d.gen.Abort()
+			d.release(context.Background())
 			out = generator.Outcome{Type: history.Fail}
 		default:
 			d.gen.Abort()
@@ -108,10 +111,15 @@ func (d *driver) resumed(ctx context.Context) bool {
 
 // leave releases what is held and closes the session.
 func (d *driver) leave(ctx context.Context) {
-	if !d.w.Lost(d.grant) {
+	d.release(ctx)
+	d.w.Do(ctx, Call{F: history.Close})
+}
+
+// release gives back what the worker was granted and has not given back.
+func (d *driver) release(ctx context.Context) {
+	if d.w.Has(d.grant) {
 		d.w.Do(ctx, Call{F: history.Release, Key: d.key, Grant: d.grant})
 	}
-	d.w.Do(ctx, Call{F: history.Close})
 }
 
 // sleep waits for d. It reports whether ctx still stands.

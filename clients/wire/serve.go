@@ -37,6 +37,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(name stri
 		}
 		s.dispatch(ctx, c)
 	}
+	s.settle()
 	s.endSession()
 	if err := sc.Err(); err != nil {
 		return fmt.Errorf("read commands: %w", err)
@@ -44,11 +45,26 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(name stri
 	return nil
 }
 
+// settleWithin is what commands that are under way get when no more can come.
+const settleWithin = 500 * time.Millisecond
+
+// settle lets what is under way come to its end, so that a script that pipes
+// its commands in sees the answers.
+func (s *server) settle() {
+	done := make(chan struct{})
+	go func() { s.running.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(settleWithin):
+	}
+}
+
 type server struct {
 	find func(string) (clients.New, error)
 
-	outMu sync.Mutex
-	out   *bufio.Writer
+	outMu   sync.Mutex
+	out     *bufio.Writer
+	running sync.WaitGroup // commands
 
 	mu      sync.Mutex
 	marks   map[uint64]chan struct{}
@@ -81,7 +97,7 @@ func (s *server) send(m Message) {
 
 func (s *server) dispatch(ctx context.Context, c Command) {
 	if c.Op == Init {
-		go s.init(ctx, c)
+		s.running.Go(func() { s.init(ctx, c) })
 		return
 	}
 	s.mu.Lock()
@@ -91,7 +107,7 @@ func (s *server) dispatch(ctx context.Context, c Command) {
 		s.send(Message{ID: c.ID, Type: Fail, Error: "no session: init comes first"})
 		return
 	}
-	go func() {
+	s.running.Go(func() {
 		octx, cancel := cur.ctx, context.CancelFunc(func() {})
 		if c.Timeout > 0 {
 			octx, cancel = context.WithTimeout(cur.ctx, time.Duration(c.Timeout))
@@ -100,7 +116,7 @@ func (s *server) dispatch(ctx context.Context, c Command) {
 		m := cur.do(octx, c)
 		m.ID = c.ID
 		s.send(m)
-	}()
+	})
 }
 
 func (s *server) init(ctx context.Context, c Command) {
@@ -250,11 +266,20 @@ func (s *session) grant(c Command) clients.Grant {
 }
 
 func granted(g clients.Grant) Message {
-	m := Message{Type: OK, Valid: g.Valid.Nanoseconds(), Session: g.Session, Mark: g.Mark}
+	m := Message{Type: OK, Valid: valid(g.Valid), Session: g.Session, Mark: g.Mark}
 	if g.HasToken {
 		m.Token = &g.Token
 	}
 	return m
+}
+
+// valid leaves out a validity that there is none of.
+func valid(d time.Duration) *int64 {
+	if d == 0 {
+		return nil
+	}
+	n := d.Nanoseconds()
+	return &n
 }
 
 // failed says what an error proves: the words of SEMANTICS for what the servers
@@ -291,7 +316,7 @@ func (s *session) Tell(e clients.Event) {
 	if s.ctx.Err() != nil {
 		return // an ended session has nothing to say
 	}
-	m := Message{Event: e.F, Key: e.Key, Grant: e.Grant, Valid: e.Valid.Nanoseconds(), Session: e.Session, Mark: e.Mark}
+	m := Message{Event: e.F, Key: e.Key, Grant: e.Grant, Valid: valid(e.Valid), Session: e.Session, Mark: e.Mark}
 	if e.Err != nil {
 		m.Error = e.Err.Error()
 	}

@@ -75,7 +75,7 @@ type Message struct {
 	Type    string   `json:"type,omitempty"` // ok, fail or info
 	Error   string   `json:"error,omitempty"`
 	Token   *uint64  `json:"token,omitempty"`
-	Valid   int64    `json:"valid,omitempty"`
+	Valid   *int64   `json:"valid,omitempty"` // without it, and without session, the lock never expires
 	Session bool     `json:"session,omitempty"`
 	Mark    uint64   `json:"mark,omitempty"` // the mark that valid counts from; the number of a mark event
 	Value   *int64   `json:"value,omitempty"`

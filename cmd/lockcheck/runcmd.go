@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/mattn/go-shellwords"
 	"github.com/spf13/cobra"
 
 	"github.com/lockcheck/lockcheck/cluster/local"
@@ -25,15 +26,14 @@ import (
 
 // runFlags are the flags that run and scenario share.
 type runFlags struct {
-	o        experiment.Options
-	store    string
-	renew    bool
-	plan     string
-	from     string
-	json     bool
-	seed     uint64
-	seedSet  bool
-	renewSet bool
+	o         experiment.Options
+	store     string
+	clientCmd string
+	renew     bool
+	plan      string
+	from      string
+	json      bool
+	seed      uint64
 }
 
 // add declares the flags of every experiment.
@@ -42,7 +42,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.o.Backend, "backend", f.o.Backend, "servers: redis, redis-sentinel, redlock, zookeeper, etcd")
 	fl.StringVar(&f.o.Client, "client", "", "lock under test (default: the backend's; see 'lockcheck list clients')")
-	fl.StringSliceVar(&f.o.ClientCmd, "client-cmd", nil, "program that speaks the worker protocol, and its arguments, separated by commas")
+	fl.StringVar(&f.clientCmd, "client-cmd", "", "command line of a program that speaks the worker protocol (docs/protocol.md)")
 	fl.DurationVar(&f.o.TTL, "ttl", f.o.TTL, "lease or session time-out")
 	fl.StringVar(&f.store, "store", string(f.o.Store), "fence of the store: none, monotonic, strict")
 	fl.Uint64Var(&f.seed, "seed", 0, "of all random choices (default: drawn, and printed)")
@@ -55,6 +55,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.o.Network, "network", f.o.Network, "lab (namespaces), loopback, or auto")
 	fl.StringVar(&f.o.Proxy, "proxy", f.o.Proxy, "toxiproxy on the worker links: always, or auto (only for faults that need it)")
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
+	fl.StringVar(&f.from, "from", "", "run directory whose parameters are taken; flags given beside it win")
 }
 
 // addWorkload declares the flags of a run that a scenario decides by itself.
@@ -71,7 +72,6 @@ func (f *runFlags) addWorkload(c *cobra.Command) {
 	fl.Float64Var(&f.o.Rate, "rate", 0, "orders a second over all workers; 0 for as many as go")
 	fl.BoolVar(&f.o.Stop, "stop-on-violation", false, "end at the first violation of a required property")
 	fl.StringVar(&f.plan, "plan", "", "file with the plan of faults, as an earlier run saved it")
-	fl.StringVar(&f.from, "from", "", "run directory whose parameters are taken; flags given beside it win")
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -84,7 +84,7 @@ func (a *app) runCommand() *cobra.Command {
   lockcheck run --backend zookeeper --nemesis pause,kill --duration 60s
   lockcheck run --backend redis --client redis/set-nx-incr --store none --nemesis pause --stop-on-violation
   lockcheck run --from store/latest
-  lockcheck run --backend redis --client-cmd python3,mylock.py`,
+  lockcheck run --backend redis --client-cmd "python3 mylock.py"`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.experiment(c, f) },
 	}
 	f.add(c)
@@ -120,6 +120,13 @@ func (a *app) scenarioCommand() *cobra.Command {
 
 // settle turns flags into options.
 func (f *runFlags) settle(c *cobra.Command) error {
+	if f.clientCmd != "" {
+		words, err := shellwords.Parse(f.clientCmd)
+		if err != nil || len(words) == 0 {
+			return usage(fmt.Errorf("client-cmd %q is no command line: %v", f.clientCmd, err))
+		}
+		f.o.ClientCmd = words
+	}
 	if f.from != "" {
 		if err := f.again(c); err != nil {
 			return usage(err)
@@ -173,6 +180,9 @@ func (f *runFlags) again(c *cobra.Command) error {
 	given := f.o
 	f.o = o
 	f.o.Out = given.Out
+	if given.Scenario != o.Scenario {
+		return fmt.Errorf("%s is no run of that kind: its scenario is %q", f.from, o.Scenario)
+	}
 	for name, take := range map[string]func(){
 		"backend": func() { f.o.Backend, f.o.Client, f.o.Renew = given.Backend, given.Client, nil },
 		"client":  func() { f.o.Client, f.o.Renew = given.Client, nil }, "client-cmd": func() { f.o.ClientCmd = given.ClientCmd },
@@ -195,6 +205,9 @@ func (f *runFlags) again(c *cobra.Command) error {
 		if c.Flags().Changed(drawn) {
 			return nil
 		}
+	}
+	if f.o.Scenario != "" {
+		return nil
 	}
 	p, err := readPlan(filepath.Join(f.from, "plan.json"))
 	f.o.Plan = p.Steps
@@ -328,7 +341,7 @@ func (a *app) strip(res experiment.Result, color bool) {
 // command is the command line that runs this again.
 func (f *runFlags) command(res experiment.Result) []string {
 	if f.o.Scenario != "" {
-		return []string{"lockcheck", "scenario", f.o.Scenario, "--backend", f.o.Backend, "--client", f.o.Client, "--store", string(f.o.Store), "--ttl", f.o.TTL.String(), "--seed", fmt.Sprint(f.o.Seed)}
+		return []string{"lockcheck", "scenario", f.o.Scenario, "--from", res.Dir}
 	}
 	return []string{"lockcheck", "run", "--from", res.Dir}
 }
