@@ -36,6 +36,14 @@ func (h *hold) renew(s stretch) {
 	h.leases = append(h.leases, s)
 }
 
+// after gives the end of d ns from a time; of a lease without end, never.
+func after(from, d int64) int64 {
+	if d > never-from {
+		return never
+	}
+	return from + max(d, 0)
+}
+
 // A fault is one that came into force.
 type fault struct {
 	name    string
@@ -185,7 +193,7 @@ func (s *scan) renewed(h *hold, sent int64, o *history.Op) {
 	case h.session:
 		h.renew(stretch{h.ok, max(sent, from)})
 	case o.Valid.Set:
-		h.renew(stretch{from, from + max(o.Valid.V, 0)})
+		h.renew(stretch{from, after(from, o.Valid.V)})
 	}
 }
 
@@ -197,7 +205,7 @@ func (s *scan) granted(p *procScan, open, o *history.Op) {
 	switch {
 	case o.Valid.Set:
 		from := min(o.From.Or(open.Time), o.Time)
-		h.renew(stretch{from, from + max(o.Valid.V, 0)})
+		h.renew(stretch{from, after(from, o.Valid.V)})
 	case o.Session:
 		h.renew(stretch{o.Time, o.Time})
 	}

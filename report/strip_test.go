@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -299,27 +302,57 @@ func TestErrorsOfWriting(t *testing.T) {
 	}
 }
 
-// No history that can be read makes a strip fail or spill.
-func FuzzStrip(f *testing.F) {
-	for _, s := range []*story{gcPause(true, true), zookeeper(), crash()} {
-		var b []byte
-		for i := range s.ops {
-			b = append(history.AppendJSON(b, &s.ops[i]), '\n')
+// No history makes a strip fail, spill or outgrow its width: events at random,
+// most of them nonsense.
+func TestStripRandom(t *testing.T) {
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		s := &story{key: "k"}
+		at := int64(0)
+		for range rng.IntN(40) {
+			at += []int64{0, 1, 1e3, 1e6, 1e9, math.MaxInt64 / 64}[rng.IntN(6)]
+			s.ops = append(s.ops, randomOp(rng, len(s.ops), at))
 		}
-		f.Add(b, 60, 9, 40)
+		pick := func() int { return rng.IntN(45) - 1 }
+		a := checker.Anomaly{Kind: []string{"stale-write", "stuck", "overlap", "new"}[rng.IntN(4)], Key: "k", Time: at - int64(rng.IntN(3)), Message: "m"}
+		for range rng.IntN(5) {
+			a.Ops = append(a.Ops, pick())
+		}
+		o := StripOptions{Width: rng.IntN(120), ASCII: rng.IntN(2) == 0, Reentrant: rng.IntN(2) == 0}
+		strip(t, s, a, o)
+		stripKey(t, s, 0, 0, o)
+		stripKey(t, s, rng.Int64N(at+1), at, o)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
 	}
-	f.Fuzz(func(t *testing.T, b []byte, width, first, last int) {
-		ops, _, err := history.ReadAll(bytes.NewReader(b), "fuzz")
-		if err != nil || len(ops) == 0 {
-			return
-		}
-		s := &story{ops: ops, key: ops[0].Key}
-		last = min(max(last, 0), len(ops)-1)
-		a := checker.Anomaly{Kind: "stale-write", Key: ops[last].Key, Ops: []int{first, ops[last].Index}, Time: ops[last].Time}
-		strip(t, s, a, StripOptions{Width: width, ASCII: first%2 == 0})
-		a.Kind, a.Ops = "stuck", nil
-		strip(t, s, a, StripOptions{Width: width})
-		stripKey(t, s, 0, 0, StripOptions{Width: width})
-		stripKey(t, s, int64(first), ops[last].Time, StripOptions{Width: width})
-	})
+}
+
+func randomOp(rng *rand.Rand, i int, at int64) history.Op {
+	fs := []string{
+		history.Acquire, history.Acquire, history.Renew, history.Check, history.Read, history.Write, history.Write,
+		history.Release, history.Close, history.Mark, history.Renewed, history.Lost, "other",
+	}
+	o := history.Op{Index: i, Time: at, Process: history.Process(rng.IntN(10) - 2), Type: history.Type(1 + rng.IntN(4)), F: fs[rng.IntN(len(fs))], Key: "k"}
+	if rng.IntN(4) > 0 {
+		o.Grant = history.Some(uint64(rng.IntN(6)))
+	}
+	if rng.IntN(2) > 0 {
+		o.Token = history.Some(rng.Uint64() >> rng.IntN(64))
+	}
+	if rng.IntN(2) > 0 {
+		o.Valid = history.Some(rng.Int64() >> rng.IntN(64))
+	}
+	if rng.IntN(3) == 0 {
+		o.From = history.Some(rng.Int64N(at + 2))
+	}
+	o.Session = rng.IntN(3) == 0
+	o.Error = []string{"", history.ErrHeld, history.ErrNotHeld, history.ErrCrashed}[rng.IntN(4)]
+	o.Value = []byte([]string{"1", "", "null", `"x"`, "-99999999999"}[rng.IntN(5)])
+	if o.Process == history.Nemesis {
+		o.F, o.Key = []string{"pause", "kill", "partition"}[rng.IntN(3)], ""
+		phase := []string{history.Asked, history.Done, history.Healed, history.Skipped, ""}[rng.IntN(5)]
+		o.Value = fmt.Appendf(nil, `{"fault":%d,"phase":%q,"targets":[%d,"n1"]}`, rng.IntN(3), phase, rng.IntN(8))
+	}
+	return o
 }
