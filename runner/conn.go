@@ -147,6 +147,7 @@ func (w *Worker) ensureProcess() (*conn, error) {
 	}
 	cmd.Stdout = theirs
 	cmd.WaitDelay = lingerWithin
+	leadGroup(cmd)
 	err = w.r.cfg.Place.StartWorker(w.index, cmd)
 	theirs.Close()
 	if err != nil {
