@@ -135,10 +135,12 @@ func (o *Op) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-func (o *Op) decode(b []byte) (wireOp, error) {
+// decode reads any event that is JSON, and tells which of the required fields
+// were there.
+func (o *Op) decode(b []byte) (fields, error) {
 	var w wireOp
 	if err := json.Unmarshal(b, &w); err != nil {
-		return w, plainJSONError(err)
+		return 0, plainJSONError(err)
 	}
 	*o = Op{
 		Index: w.Index.V, Time: w.Time.V, Process: w.Process.V, Type: w.Type, F: w.F, Key: w.Key,
@@ -152,7 +154,20 @@ func (o *Op) decode(b []byte) (wireOp, error) {
 	}
 	var err error
 	o.Extra, err = unknownFields(b)
-	return w, err
+	return w.present(), err
+}
+
+func (w *wireOp) present() fields {
+	var f fields
+	for _, is := range []struct {
+		set bool
+		f   fields
+	}{{w.Index.Set, hasIndex}, {w.Time.Set, hasTime}, {w.Process.Set, hasProcess}} {
+		if is.set {
+			f |= is.f
+		}
+	}
+	return f
 }
 
 // unknownFields keeps what this version does not know, so that nothing is lost
@@ -212,13 +227,14 @@ type Reader struct {
 	file    string
 	line    int
 	started bool
-	n       int
+	next    int // the lowest index that may come
 	order   order
+	plain   *lineParser
 }
 
 // NewReader reads from r; file is its name for errors.
 func NewReader(r io.Reader, file string) *Reader {
-	return &Reader{in: bufio.NewReaderSize(r, 1<<16), file: file, order: newOrder()}
+	return &Reader{in: bufio.NewReaderSize(r, 1<<16), file: file, order: newOrder(), plain: newLineParser()}
 }
 
 func (r *Reader) bad(format string, a ...any) error {
@@ -226,13 +242,23 @@ func (r *Reader) bad(format string, a ...any) error {
 }
 
 // Next gives the next event, or io.EOF. After any other error nothing more can
-// be read. Events of a file without indexes, or with indexes that do not grow,
-// are numbered by their place.
+// be read. An event without an index, or with one that does not grow, is
+// numbered on from the one before, so that an index always names one event.
 func (r *Reader) Next() (Op, error) {
+	var o Op
+	err := r.Read(&o)
+	if err != nil {
+		return Op{}, err
+	}
+	return o, nil
+}
+
+// Read is Next for those who mind the copying: it overwrites o.
+func (r *Reader) Read(o *Op) error {
 	for {
 		line, whole, err := r.readLine()
 		if err != nil {
-			return Op{}, err
+			return err
 		}
 		text := bytes.TrimSpace(line)
 		if len(text) == 0 {
@@ -243,26 +269,29 @@ func (r *Reader) Next() (Op, error) {
 			text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 			isHeader, err := r.readHeader(text)
 			if err != nil {
-				return Op{}, err
+				return err
 			}
 			if isHeader {
 				continue
 			}
 		}
-		var o Op
-		w, err := o.decode(text)
-		if err != nil {
-			if !whole && text[0] == '{' && !json.Valid(text) {
-				r.Truncated = fmt.Sprintf("%s:%d: the last line is cut short and was left out", r.file, r.line)
-				return Op{}, io.EOF
+		has, ok := r.plain.parse(text, o)
+		if !ok {
+			if has, err = o.decode(text); err != nil {
+				return r.refuse(text, whole, err)
 			}
-			return Op{}, r.bad("%v", err)
 		}
-		if err := r.accept(&o, &w); err != nil {
-			return Op{}, err
-		}
-		return o, nil
+		return r.accept(o, has)
 	}
+}
+
+// refuse takes a broken last line as one that was cut short.
+func (r *Reader) refuse(text []byte, whole bool, err error) error {
+	if !whole && text[0] == '{' && !json.Valid(text) {
+		r.Truncated = fmt.Sprintf("%s:%d: the last line is cut short and was left out", r.file, r.line)
+		return io.EOF
+	}
+	return r.bad("%v", err)
 }
 
 // readHeader takes the first line if it is one: an object with a field
@@ -283,24 +312,24 @@ func (r *Reader) readHeader(text []byte) (bool, error) {
 	return true, nil
 }
 
-func (r *Reader) accept(o *Op, w *wireOp) error {
+func (r *Reader) accept(o *Op, has fields) error {
 	switch {
-	case !w.Process.Set:
+	case has&hasProcess == 0:
 		return r.bad("an event without a process")
 	case o.Type == 0:
 		return r.bad("an event without a type")
 	case o.F == "":
 		return r.bad("an event without an f")
-	case !w.Time.Set:
+	case has&hasTime == 0:
 		return r.bad("an event without a time")
 	}
 	if reason := r.order.accept(o, r.line, true); reason != "" {
 		return r.bad("%s", reason)
 	}
-	if !w.Index.Set {
-		o.Index = r.n
+	if has&hasIndex == 0 || o.Index < r.next {
+		o.Index = r.next
 	}
-	r.n++
+	r.next = o.Index + 1
 	return nil
 }
 
@@ -338,25 +367,11 @@ func ReadAll(r io.Reader, file string) ([]Op, *Reader, error) {
 	for {
 		o, err := rd.Next()
 		if errors.Is(err, io.EOF) {
-			number(ops)
 			return ops, rd, nil
 		}
 		if err != nil {
 			return nil, rd, err
 		}
 		ops = append(ops, o)
-	}
-}
-
-// number falls back on places when the indexes of a file do not grow, so that
-// an index always names one event.
-func number(ops []Op) {
-	for i := 1; i < len(ops); i++ {
-		if ops[i].Index <= ops[i-1].Index {
-			for j := range ops {
-				ops[j].Index = j
-			}
-			return
-		}
 	}
 }
