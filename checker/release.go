@@ -33,7 +33,8 @@ func invokeRelease(op *operation) {
 	k := op.key
 	op.rel = &releasing{grant: op.grant, at: op.at, idx: op.idx, ret: inf, held: inf}
 	if len(k.releases) == maxReleases {
-		k.releases = append(k.releases[:0:0], k.releases[1:]...)
+		k.releases[0] = nil
+		k.releases = k.releases[1:]
 	}
 	k.releases = append(k.releases, op.rel)
 }
