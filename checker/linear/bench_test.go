@@ -40,7 +40,8 @@ func BenchmarkDecide(b *testing.B) {
 }
 
 // BenchmarkPorcupine is the general search on the same operations, with an expiry
-// only where no ok release makes it needless.
+// only where no ok release makes it needless. With a tenth of the outcomes unknown
+// it comes to no end, not even on a thousand operations.
 func BenchmarkPorcupine(b *testing.B) {
 	for _, info := range []float64{0, 0.01, 0.1} {
 		b.Run(fmt.Sprintf("ops=10000/info=%v", info), func(b *testing.B) {
@@ -48,8 +49,8 @@ func BenchmarkPorcupine(b *testing.B) {
 			b.ReportAllocs()
 			before := allocated()
 			for b.Loop() {
-				if r := porcupine.CheckOperationsTimeout(describedModel(nil), ops, time.Minute); r != porcupine.Ok {
-					b.Fatal(r)
+				if r := porcupine.CheckOperationsTimeout(describedModel(nil), ops, 20*time.Second); r != porcupine.Ok {
+					b.Skipf("%s after 20 s", r)
 				}
 			}
 			perRecord(b, 1e4, before)

@@ -138,7 +138,7 @@ func TestBuilderMapsEvents(t *testing.T) {
 			1 1 ok acquire grant=1 valid=10
 			2 nemesis info kill value=[1]`,
 			[]string{"acquire ok g0 0-1 until 10", "release info g0 2-forever"}},
-		{"the renewal of a process's own kind of background counts from its mark", `
+		{"a background renewal counts from its mark", `
 			0 1 invoke acquire
 			1 1 ok acquire grant=1 valid=10
 			6 1 info renewed grant=1 from=4 valid=10
@@ -156,6 +156,17 @@ func TestBuilderMapsEvents(t *testing.T) {
 			9 1 invoke acquire
 			10 1 info renewed from=7 valid=10`,
 			[]string{"acquire ok g0 0-4 until 10", "release ok g0 5-6", "acquire info g1 9-forever until 9"}},
+		{"nor is one after the release, or while the next acquire waits", `
+			0 1 invoke acquire
+			1 1 ok acquire valid=10
+			2 1 invoke release
+			3 1 ok release
+			5 1 info renewed from=4 valid=10
+			6 1 invoke acquire
+			7 1 ok acquire valid=10
+			20 1 invoke acquire
+			22 1 info renewed from=21 valid=10`,
+			[]string{"acquire ok g0 0-1 until 10", "release ok g0 2-3", "acquire ok g1 6-7 until 16", "acquire info g2 20-forever until 20"}},
 		{"a renewal without a validity promises nothing", `
 			0 1 invoke acquire
 			1 1 ok acquire grant=1 valid=10
