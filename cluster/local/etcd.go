@@ -164,7 +164,14 @@ func (d *etcdDriver) leader(ctx context.Context, all []*member) (string, error) 
 	return all[best].name, nil
 }
 
+// etcdStatus looks at the port first: where it is closed, the library waits for
+// as long as it may.
 func etcdStatus(ctx context.Context, m *member) (*clientv3.StatusResponse, error) {
+	conn, err := dial(ctx, m.addr(0))
+	if err != nil {
+		return nil, err
+	}
+	conn.Close()
 	c, err := etcdClient(m.addr(0))
 	if err != nil {
 		return nil, err

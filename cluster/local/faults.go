@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// leaderLimit bounds the question who leads: a stopped server does not answer.
-const leaderLimit = time.Second
+// leaderLimit bounds the question who leads, which goes to all servers at once: a
+// stopped one does not answer.
+const leaderLimit = 500 * time.Millisecond
 
 // A Dropped counts the packets that a cut has lost, as the kernel tells it.
 type Dropped struct {

@@ -7,28 +7,30 @@ import (
 	"sync"
 )
 
-// A forker starts processes from one thread that lives as long as they may,
-// because a parent-death signal is sent when the forking thread ends, not the
-// process.
+// A forker starts processes from one thread that lives as long as this process,
+// because a parent-death signal is sent when the forking thread ends.
 type forker struct {
 	jobs chan func()
-	once sync.Once
 	stop chan struct{}
+
+	mu      sync.Mutex
+	closed  bool
+	started []*exec.Cmd
 }
 
-var errForkerClosed = errors.New("the cluster is closed")
+var errClosed = errors.New("the cluster is closed")
 
 func newForker() *forker {
 	f := &forker{jobs: make(chan func()), stop: make(chan struct{})}
 	go func() {
-		// Never unlocked: when the goroutine ends, so does the thread, and with
-		// it whatever was started and still runs.
 		runtime.LockOSThread()
 		for {
 			select {
 			case job := <-f.jobs:
 				job()
 			case <-f.stop:
+				// Everything is killed already. Still locked, so that no other
+				// goroutine inherits this thread and with it a child's fate.
 				return
 			}
 		}
@@ -36,16 +38,35 @@ func newForker() *forker {
 	return f
 }
 
-// start starts cmd so that it ends with this process.
+// start starts cmd so that it ends with this process, or with the forker.
 func (f *forker) start(cmd *exec.Cmd) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return errClosed
+	}
 	dieWithParent(cmd)
 	err := make(chan error, 1)
-	select {
-	case f.jobs <- func() { err <- cmd.Start() }:
-		return <-err
-	case <-f.stop:
-		return errForkerClosed
+	f.jobs <- func() { err <- cmd.Start() }
+	if err := <-err; err != nil {
+		return err
 	}
+	f.started = append(f.started, cmd)
+	return nil
 }
 
-func (f *forker) close() { f.once.Do(func() { close(f.stop) }) }
+// close kills what still runs, together with what that has started itself. It
+// does not count on the end of the thread: Go keeps the main thread when a
+// goroutine that was locked to it returns.
+func (f *forker) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	f.closed = true
+	for _, cmd := range f.started {
+		killGroup(cmd)
+	}
+	close(f.stop)
+}

@@ -14,3 +14,11 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	cmd.SysProcAttr.Setpgid = true
 }
+
+// killGroup kills a process and its group, unless it was waited for: its number
+// may then be somebody else's.
+func killGroup(cmd *exec.Cmd) {
+	if cmd.Process.Signal(syscall.Signal(0)) == nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+}

@@ -8,4 +8,7 @@ import "os/exec"
 // kill -9 of lockcheck, its servers stay.
 func dieWithParent(*exec.Cmd) {}
 
+// killGroup kills the process alone.
+func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
+
 func kernelVersion() string { return "unknown" }

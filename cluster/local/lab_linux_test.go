@@ -49,12 +49,17 @@ func newLab(t *testing.T, spec cluster.Spec) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeAtEnd(t, c)
+	return c
+}
+
+func closeAtEnd(t *testing.T, c *Cluster) {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := c.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	return c
 }
 
 // tryOperation has a helper process do one operation in a worker's place.

@@ -17,6 +17,10 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		err = os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	}
+	if err == nil {
+		// Under -race every helper would wait a second before it exits.
+		err = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(exitFailed)

@@ -31,6 +31,9 @@ func helper(name string, args []string) int {
 	case "get":
 		err = get(args[0])
 	default:
+		if code, known := namespaceHelper(ctx, name, args); known {
+			return code
+		}
 		err = fmt.Errorf("no helper %q", name)
 	}
 	if err != nil {
