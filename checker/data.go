@@ -213,7 +213,8 @@ func (j *Judge) staleToken(d *keyData, a access) {
 		return
 	}
 	if d.top.token.Set && a.token.V < d.top.token.V {
-		msg := fmt.Sprintf("the store applied a %s of %s with token %d after it had applied one with token %d", a.verb(), quoted(a.key.name), a.token.V, d.top.token.V)
+		msg := fmt.Sprintf("the store applied a %s of %s with token %d%s after it had applied one with token %d%s",
+			a.verb(), quoted(a.key.name), a.token.V, a.by(), d.top.token.V, d.top.by())
 		j.report(Fencing, Anomaly{Kind: kindStaleTokenApplied, Key: a.key.name, Ops: []int{d.top.idx, a.idx}, Message: msg}, d.top.at, a.at)
 		return
 	}
@@ -225,6 +226,14 @@ func (a *access) verb() string {
 		return history.Write
 	}
 	return history.Read
+}
+
+// by names who made an access, where that is known.
+func (a *access) by() string {
+	if a.grant == nil {
+		return ""
+	}
+	return " (" + a.grant.says("", history.Opt[uint64]{}) + ")"
 }
 
 // staleWrite: an access of g, then an access of another grant, then a write of g.
@@ -239,7 +248,7 @@ func (j *Judge) staleWrite(d *keyData, a access) {
 	}
 	j.exp.StaleWritesApplied++
 	b := between.a
-	msg := fmt.Sprintf("%s%s; %s had %s in between", g.says("wrote "+a.text, a.token), g.lateness(a.at), between.grant.says("", history.Opt[uint64]{}), b.did())
+	msg := fmt.Sprintf("%s%s; in between %s", g.says("wrote "+a.text, a.token), g.lateness(a.at), between.grant.says(b.did(), history.Opt[uint64]{}))
 	j.report(Data, Anomaly{Kind: kindStaleWrite, Key: a.key.name, Ops: []int{g.firstAccessIdx, b.idx, a.idx}, Message: msg}, min(b.at, a.at), a.at)
 }
 
@@ -278,9 +287,9 @@ func (g *grant) lateness(t int64) string {
 
 func (a *access) did() string {
 	if a.write {
-		return "written " + a.text
+		return "had written " + a.text
 	}
-	return "read the register"
+	return "had read the register"
 }
 
 // lostUpdate: an applied write that is not its predecessor's value + 1.

@@ -86,7 +86,7 @@ type keyState struct {
 	broken      []*brokenLease
 	data        keyData
 	tries       tries
-	blocks      []span // in which progress is not asked for, because somebody holds
+	blocks      []block // in which progress is not asked for, because somebody holds
 }
 
 // New begins a judgement.
@@ -331,7 +331,7 @@ func (j *Judge) judge(g *grant) {
 		j.leaseOverlap(h, g)
 	}
 	k.active = append(k.active, g)
-	k.block(span{g.ok, max(g.end.at, g.promisedEnd())})
+	k.block(g)
 }
 
 // Finish ends the history and gives the judgement.

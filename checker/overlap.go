@@ -32,7 +32,7 @@ func (j *Judge) overlap(h, g *grant) {
 	case h.surelyOver(g.ok):
 		class = overrun
 	}
-	msg := fmt.Sprintf("process %d was granted %s (grant %d) while process %d still believed to hold it under grant %d, granted %s before; %s",
+	msg := fmt.Sprintf("process %d was granted %s (grant %d) while process %d still believed to hold it under grant %d, which it had been given %s earlier; %s",
 		g.proc, quoted(g.key.name), g.id, h.proc, h.id, ms(g.ok-h.ok), h.standing(class, g.ok))
 	j.report(Exclusion, Anomaly{Kind: kindOverlap, Class: class, Key: g.key.name, Ops: []int{h.okIdx, g.okIdx}, Message: msg}, h.ok, g.ok)
 }
@@ -137,8 +137,10 @@ func ms(ns int64) string {
 	switch {
 	case ns >= inf/2:
 		return "the rest of the run"
+	case ns < 1e3:
+		return fmt.Sprintf("%d ns", ns)
 	case ns < 1e6:
-		return fmt.Sprintf("%.3g ms", float64(ns)/1e6)
+		return fmt.Sprintf("%.3g µs", float64(ns)/1e3)
 	case ns < 1e9:
 		return fmt.Sprintf("%.3g ms", float64(ns)/1e6)
 	}

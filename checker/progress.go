@@ -70,21 +70,32 @@ func (t *tries) finish(end int64) []span {
 	return t.past
 }
 
+// A block is a stretch in which a key was held, by several grants perhaps.
+type block struct {
+	span
+	last *grant
+}
+
 // block notes that the key is held. Blocks come in the order of their
 // beginnings; a gap that is too short to be stuck in is closed.
-func (k *keyState) block(s span) {
+func (k *keyState) block(g *grant) {
+	s := span{g.ok, max(g.end.at, g.promisedEnd())}
 	if n := len(k.blocks); n > 0 && s.from-k.blocks[n-1].to < stuckAtLeast {
-		k.blocks[n-1].to = max(k.blocks[n-1].to, s.to)
+		b := &k.blocks[n-1]
+		b.to, b.last = max(b.to, s.to), g
 		return
 	}
-	k.blocks = append(k.blocks, s)
+	k.blocks = append(k.blocks, block{s, g})
 }
 
 // stuck reports the first gap of each stretch of tries in which nobody held the
 // key, no fault was about, and yet nobody was granted.
 func (j *Judge) stuck(k *keyState) {
 	need := max(stuckTTLs*k.tries.within(), stuckAtLeast)
-	busy := append(slices.Clone(k.blocks), j.faults.disturbed()...)
+	busy := j.faults.disturbed()
+	for _, b := range k.blocks {
+		busy = append(busy, b.span)
+	}
 	slices.SortFunc(busy, func(a, b span) int { return int(min(max(a.from-b.from, -1), 1)) })
 	for _, s := range k.tries.finish(j.now) {
 		for _, gap := range gaps(s, busy) {
@@ -126,11 +137,11 @@ func (j *Judge) reportStuck(k *keyState, gap span) {
 	j.report(Progress, Anomaly{Kind: kindStuck, Key: k.name, Ops: ops, Message: msg}, gap.from, gap.to)
 }
 
-// lastBefore gives the last grant that is still remembered and was granted by t.
+// lastBefore gives the last grant before a gap that begins at t.
 func (k *keyState) lastBefore(t int64) *grant {
-	for i := len(k.active) - 1; i >= 0; i-- {
-		if k.active[i].ok <= t {
-			return k.active[i]
+	for i := len(k.blocks) - 1; i >= 0; i-- {
+		if k.blocks[i].to <= t {
+			return k.blocks[i].last
 		}
 	}
 	return nil

@@ -126,7 +126,8 @@ func (r *Results) Require(names []string) {
 	}
 }
 
-// First gives the earliest anomaly of the required properties, else of any.
+// First gives the earliest anomaly of the required properties, else of any. Of
+// several at one time the one that tells of harm to the data comes first.
 func (r *Results) First() (property string, a *Anomaly) {
 	for _, names := range [][]string{r.Required, Properties} {
 		for _, n := range names {
@@ -135,8 +136,9 @@ func (r *Results) First() (property string, a *Anomaly) {
 				continue
 			}
 			for i := range p.Anomalies {
-				if a == nil || p.Anomalies[i].Time < a.Time {
-					property, a = n, &p.Anomalies[i]
+				b := &p.Anomalies[i]
+				if a == nil || b.Time < a.Time || (b.Time == a.Time && n == Data && property != Data) {
+					property, a = n, b
 				}
 			}
 		}

@@ -313,7 +313,7 @@ func (r *run) perform(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.Run(ctx, &scenario.Stage{Runner: r.runner, Key: "orders/99999", TTL: r.o.TTL, Retry: r.o.RetryDelay}); err != nil {
+		if err := s.Run(ctx, &scenario.Stage{Runner: r.runner, Key: scenario.Key, TTL: r.o.TTL, Retry: r.o.RetryDelay}); err != nil {
 			return fmt.Errorf("scenario %s could not be played to its end: %w", s.Name, err)
 		}
 		return nil

@@ -39,6 +39,9 @@ func Find(name string) (Scenario, error) {
 	return Scenario{}, fmt.Errorf("scenario %q is not known; there are %v", name, names)
 }
 
+// Key is what the scenarios lock.
+const Key = "orders/99999"
+
 // A Stage is what a scenario plays on.
 type Stage struct {
 	Runner *runner.Runner

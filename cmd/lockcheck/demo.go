@@ -19,6 +19,7 @@ import (
 	"github.com/lockcheck/lockcheck/fencedstore"
 	"github.com/lockcheck/lockcheck/internal/guard"
 	"github.com/lockcheck/lockcheck/report"
+	"github.com/lockcheck/lockcheck/scenario"
 )
 
 type demoFlags struct {
@@ -192,12 +193,32 @@ func (a *app) printDemo(f *demoFlags, rows []*demoRow) error {
 		fmt.Fprintf(a.out, "\nThe first violation: %s on %s, store %s\n%s\n\n", first.Client, first.Backend, first.Store, an.Message)
 		a.strip(*first.Result, color)
 	}
+	a.printSaved(rows, color)
 	fmt.Fprintln(a.out)
 	if err := report.DemoTable(a.out, table, color); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.out, "\n%s\nhistories and results: %s\n", demoLesson(rows), filepath.Join(f.o.Out, "*-gc-pause"))
 	return nil
+}
+
+// printSaved draws the same story with a fence: the first run whose late write
+// was refused.
+func (a *app) printSaved(rows []*demoRow, color bool) {
+	for _, r := range rows {
+		if r.Result == nil || r.Result.Exposure.WritesRefused == 0 {
+			continue
+		}
+		ops, err := readHistory(*r.Result)
+		if err == nil {
+			fmt.Fprintf(a.out, "\nThe same with a fence: %s on %s, store %s\n\n", r.Client, r.Backend, r.Store)
+			err = report.StripKey(a.out, ops, scenario.Key, 0, 0, report.StripOptions{Width: width(a.out), Color: color})
+		}
+		if err != nil {
+			fmt.Fprintf(a.err, "lockcheck: no timeline: %v\n", err)
+		}
+		return
+	}
 }
 
 // demoLesson says in words what the table shows.

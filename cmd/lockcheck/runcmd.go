@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -322,20 +320,25 @@ func (a *app) printRun(f *runFlags, res experiment.Result) {
 
 // strip draws the first anomaly from the saved history.
 func (a *app) strip(res experiment.Result, color bool) {
-	file, err := os.Open(filepath.Join(res.Dir, "history.jsonl"))
-	if err != nil {
-		fmt.Fprintf(a.err, "lockcheck: no timeline: %v\n", err)
-		return
-	}
-	defer file.Close()
-	ops, _, err := history.ReadAll(file, file.Name())
+	ops, err := readHistory(res)
 	if err == nil {
 		_, an := res.First()
 		err = report.Strip(a.out, ops, *an, report.StripOptions{Width: width(a.out), Color: color})
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		fmt.Fprintf(a.err, "lockcheck: no timeline: %v\n", err)
 	}
+}
+
+// readHistory reads what a run has saved.
+func readHistory(res experiment.Result) ([]history.Op, error) {
+	file, err := os.Open(filepath.Join(res.Dir, "history.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	ops, _, err := history.ReadAll(file, file.Name())
+	return ops, err
 }
 
 // command is the command line that runs this again.
