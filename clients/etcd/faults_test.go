@@ -36,7 +36,8 @@ func newWire(t *testing.T, n int, change func(*clients.Config)) *wire {
 	return w
 }
 
-var long = clients.Request{Key: "k", TTL: time.Minute}
+// long outlasts every wait of a test.
+var long = clients.Request{Key: "k", TTL: time.Hour}
 
 func within(t *testing.T, d time.Duration) context.Context { return servertest.Within(t, d) }
 

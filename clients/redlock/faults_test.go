@@ -40,7 +40,8 @@ func (w *wires) free(t *testing.T, i int, key string) bool {
 	return ok
 }
 
-var long = clients.Request{Key: "k", TTL: time.Minute}
+// long outlasts every wait of a test.
+var long = clients.Request{Key: "k", TTL: time.Hour}
 
 func within(t *testing.T, d time.Duration) context.Context { return servertest.Within(t, d) }
 

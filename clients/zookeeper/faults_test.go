@@ -183,6 +183,21 @@ func TestExpired(t *testing.T) {
 	}
 }
 
+// The first in the queue has no lock if the session is not that of the acquire.
+func TestOtherSession(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, 20*time.Second)
+	g := w.Get(t, w.lock, "k")
+	epoch, _, _, _ := w.lock.s.look()
+	servertest.Is(t, "the same session", w.lock.await(within(t, 10*time.Second), epoch, g, 0), nil)
+	servertest.Is(t, "another session", w.lock.await(within(t, 10*time.Second), epoch+1, g, 0), errOtherSession)
+	_, err := w.lock.enqueue(within(t, 10*time.Second), epoch+1, "other")
+	servertest.NotDone(t, "created in another session", err)
+	if q := w.queue(t, "other"); len(q) != 0 {
+		t.Fatalf("left in the queue: %v", q)
+	}
+}
+
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	w := newWire(t, 20*time.Second)
