@@ -189,8 +189,7 @@ func (a *app) printDemo(f *demoFlags, rows []*demoRow) error {
 		table = append(table, d)
 	}
 	if first != nil {
-		_, an := first.Result.First()
-		fmt.Fprintf(a.out, "\nThe first violation: %s on %s, store %s\n%s\n\n", first.Client, first.Backend, first.Store, an.Message)
+		fmt.Fprintf(a.out, "\nThe first violation: %s on %s, store %s\n\n", first.Client, first.Backend, first.Store)
 		a.strip(*first.Result, color)
 	}
 	a.printSaved(rows, color)
