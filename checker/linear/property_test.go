@@ -5,11 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/lockcheck/lockcheck/history"
 )
 
 var (
@@ -58,6 +60,15 @@ func agree(ops []Op, grants int, legal bool, n tally) error {
 		n["certified"]++
 		if err := Verify(ops, d.certificate); err != nil {
 			return fmt.Errorf("certificate: %w: %+v", err, d.certificate)
+		}
+	}
+	if p := d.problem; p.odd != "" && p.broken == "" && p.relaxed() == nil {
+		// The windows have to come to the same verdict when nothing was guessed first.
+		alone := decided{verdict: Unknown}
+		gaveUp := p.searchWindows(testLimits(), &alone)
+		n["windows: "+alone.verdict.String()]++
+		if gaveUp == "" && alone.verdict != d.verdict {
+			return fmt.Errorf("decided %s, by windows %s", d.verdict, alone.verdict)
 		}
 	}
 	if d.verdict == Illegal {
@@ -136,4 +147,95 @@ func TestDecisionAgreesWithSearch(t *testing.T) {
 	}
 	wg.Wait()
 	t.Log(all)
+}
+
+// TestLongerHistoriesAgree compares histories that are too long for a plain search
+// to come to an end each time: those where it gives up are counted, not judged.
+func TestLongerHistoriesAgree(t *testing.T) {
+	n := tally{}
+	for i := range histories / 100 {
+		r := rand.New(rand.NewPCG(*seed, uint64(i)))
+		ops, grants := longer(r)
+		d := decide(ops, grants, testLimits(), true)
+		n[d.verdict.String()]++
+		if d.searched {
+			n["searched"]++
+		}
+		if d.verdict == Legal && !d.searched {
+			if err := Verify(ops, d.certificate); err != nil {
+				t.Fatalf("seed %d, history %d: %v", *seed, i, err)
+			}
+		}
+		found, gaveUp := newLimits(context.Background(), Options{Timeout: time.Minute, Memory: 2 << 20}).search(ops)
+		switch {
+		case gaveUp != "":
+			n["search gave up"]++
+		case d.verdict == Unknown || found != (d.verdict == Legal):
+			t.Fatalf("seed %d, history %d: decided %s, searched %v", *seed, i, d.verdict, found)
+		}
+	}
+	t.Log(n)
+}
+
+// longer makes a history of up to a hundred operations, half of them by a service
+// with all its accidents, and moves a few stamps.
+func longer(r *rand.Rand) (ops []Op, grants int) {
+	if r.IntN(2) == 0 {
+		ops, grants = legalHistory(r, 10+r.IntN(30), randomStyle(r))
+	} else {
+		b := NewBuilder(history.Header{})
+		randomConfig(r, 20+r.IntN(80)).run(b.Add)
+		b.closeOpen()
+		ops, grants = b.keys[0].ops, int(b.keys[0].grants)
+	}
+	for range r.IntN(4) {
+		ops = mutate(r, ops)
+		shift(r, ops)
+	}
+	return ops, grants
+}
+
+// shift moves an operation by about as much as operations take.
+func shift(r *rand.Rand, ops []Op) {
+	o, other := &ops[r.IntN(len(ops))], &ops[r.IntN(len(ops))]
+	if other.Outcome == Info || o.Kind == Acquire && o.Outcome == Info {
+		return
+	}
+	by := r.Int64N(2*(other.Return-other.Call)+1) - (other.Return - other.Call)
+	o.Call += by
+	if o.Outcome != Info {
+		o.Return += by
+	}
+}
+
+// TestManyOpenGrants wants the time to stay small where each tenth grant is a
+// session without a token that ended without a release, so that its place is open,
+// and something is wrong somewhere.
+func TestManyOpenGrants(t *testing.T) {
+	b := NewBuilder(history.Header{})
+	config{clients: 20, n: histories / 10, info: 0.02, polling: 0.7, chaos: 0.2, session: true, quiet: true, seed: 3}.run(b.Add)
+	b.closeOpen()
+	verdicts := tally{}
+	for i := range 20 {
+		r := rand.New(rand.NewPCG(*seed, uint64(i)))
+		ops := slices.Clone(b.keys[0].ops)
+		for range 1 + i {
+			o := &ops[r.IntN(len(ops))]
+			by := r.Int64N(4_000_000) - 2_000_000
+			o.Call += by
+			if o.Outcome != Info {
+				o.Return += by
+			}
+		}
+		start := time.Now()
+		d := decide(ops, int(b.keys[0].grants), newLimits(context.Background(), Options{}.withDefaults()), false)
+		verdicts[d.verdict.String()]++
+		if d.searched {
+			verdicts["searched"]++
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s: %s after %v", d.verdict, d.reason, took)
+		}
+	}
+	t.Log(verdicts)
 }
