@@ -42,10 +42,11 @@ type Timing struct {
 	Ready time.Duration // from the start of the command to the first operation answered
 }
 
-// A Cluster is a set of running servers, with one place for each worker.
-// Its methods may be called from several goroutines.
+// A Cluster is a set of running servers, with one place for each worker. Workers
+// are numbered from 0 to Spec.Workers-1. Its methods may be called from several goroutines.
 type Cluster interface {
-	// Nodes names the server nodes in a fixed order, e.g. "n1" to "n5".
+	// Nodes names the server nodes in a fixed order, e.g. "n1" to "n5". A node
+	// is one server process; sentinels are nodes of their own, "s1" to "s3".
 	Nodes() []string
 	// Endpoints are the addresses that worker i gives to its client: the nodes'
 	// own where redirection is transparent, else those of its proxies. For
@@ -55,11 +56,12 @@ type Cluster interface {
 	// StoreURL is how worker i reaches it.
 	ListenStore() (net.Listener, error)
 	StoreURL(worker int) string
-	// StartWorker starts cmd (as cmd.Start does) in worker i's place.
+	// StartWorker starts cmd (as cmd.Start does) in worker i's place. It may be
+	// called again when the process before has ended. The caller waits for cmd.
 	StartWorker(worker int, cmd *exec.Cmd) error
 	// Proxies is the client of the toxiproxy on the worker links; nil when the
-	// links are direct. ProxyName names the proxy between a worker and a node
-	// ("store" is the fenced store).
+	// links are direct. ProxyName names the proxy between a worker and a node,
+	// e.g. "w0-n1" ("store" is the fenced store).
 	Proxies() *toxiproxy.Client
 	ProxyName(worker int, node string) string
 	// Versions of the servers and of the lab, for test.json.

@@ -144,7 +144,7 @@ type labHost struct {
 	ns   netns.NsHandle
 	veth string // the bridge's end
 
-	mu  sync.Mutex // one nftables batch at a time
+	mu  sync.Mutex // one nftables batch at a time; nothing starts while it closes
 	nft *nftables.Conn
 }
 
@@ -192,7 +192,14 @@ func (h *labHost) plug() error {
 }
 
 // start starts cmd in the namespace: a clone copies those of its thread.
-func (h *labHost) start(cmd *exec.Cmd) error { return h.do(cmd.Start) }
+func (h *labHost) start(cmd *exec.Cmd) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ns.IsOpen() {
+		return errClosed
+	}
+	return h.do(cmd.Start)
+}
 
 func (h *labHost) addr() string { return h.ip.String() }
 

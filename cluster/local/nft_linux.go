@@ -50,6 +50,9 @@ func (h *labHost) nftConn() (*nftables.Conn, error) {
 	if h.nft != nil {
 		return h.nft, nil
 	}
+	if !h.ns.IsOpen() {
+		return nil, errClosed
+	}
 	err := h.do(func() (err error) {
 		h.nft, err = nftables.New(nftables.AsLasting())
 		return err
