@@ -66,7 +66,8 @@ func (j *Judge) grant(p *proc, op *operation, o *history.Op) {
 	case o.Valid.Set:
 		g.promise = timed
 		from := min(o.From.Or(op.at), o.Time)
-		g.terms = []term{{from: from, ok: o.Time, end: from + o.Valid.V, valid: o.Valid.V, certain: true}}
+		g.first[0] = term{from: from, ok: o.Time, end: from + o.Valid.V, valid: o.Valid.V, certain: true}
+		g.terms = g.first[:]
 	case o.Session:
 		g.promise, g.proof = session, o.Time
 	default:
@@ -75,7 +76,8 @@ func (j *Judge) grant(p *proc, op *operation, o *history.Op) {
 	k.waiting = append(k.waiting, g)
 	k.held++
 	p.held = append(p.held, g)
-	p.last[k.name] = g
+	p.last[k] = g
+	j.latest = g
 	if !slices.Contains(p.pending, k) {
 		p.pending = append(p.pending, k)
 	}

@@ -3,6 +3,7 @@ package checker
 import (
 	"container/heap"
 	"fmt"
+	"strconv"
 
 	"github.com/lockcheck/lockcheck/history"
 )
@@ -27,9 +28,56 @@ type access struct {
 	grant *grant
 	token history.Opt[uint64]
 	write bool
-	text  string
-	n     int64
-	isInt bool
+	value value
+}
+
+// A value is what was read or written: a number, or, where another tool wrote
+// something else, its text.
+type value struct {
+	n    int64
+	text string // of what is no number
+}
+
+func valueOf(raw []byte) value {
+	if n, ok := parseInt(raw); ok {
+		return value{n: n}
+	}
+	if len(raw) == 0 {
+		return value{text: "nothing"}
+	}
+	return value{text: string(raw)}
+}
+
+// parseInt reads a decimal number of up to eighteen digits, which is all that a
+// counter comes to.
+func parseInt(raw []byte) (n int64, ok bool) {
+	digits := raw
+	if len(raw) > 0 && raw[0] == '-' {
+		digits = raw[1:]
+	}
+	if len(digits) == 0 || len(digits) > 18 {
+		return 0, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	if len(digits) < len(raw) {
+		n = -n
+	}
+	return n, true
+}
+
+// isInt reports whether it is a number.
+func (v value) isInt() bool { return v.text == "" }
+
+func (v value) String() string {
+	if v.text != "" {
+		return v.text
+	}
+	return strconv.FormatInt(v.n, 10)
 }
 
 // storeOrder brings the store's entries into the store's own order.
@@ -47,7 +95,7 @@ type storeOrder struct {
 type ackKey struct {
 	key   *keyState
 	grant uint64
-	value string
+	value value
 }
 
 type ack struct {
@@ -87,14 +135,17 @@ func (j *Judge) storeEvent(o *history.Op) {
 	if !o.Token.Set {
 		j.exp.AccessesWithoutToken++
 	}
-	a := access{seq: o.Seq.Or(s.next), idx: o.Index, at: o.Time, key: j.key(o.Key), token: o.Token, write: write, text: string(o.Value)}
+	a := access{seq: o.Seq.Or(s.next), idx: o.Index, at: o.Time, key: j.key(o.Key), token: o.Token, write: write, value: valueOf(o.Value)}
 	s.next = a.seq + 1
-	a.n, a.isInt = o.Int()
 	if o.Grant.Set {
 		a.grant = j.numbered(o.Grant.V, o.Key)
 	}
 	if write {
-		s.match(ackKey{a.key, o.Grant.V, a.text})
+		s.match(ackKey{a.key, o.Grant.V, a.value})
+	}
+	if len(s.queue) == 0 && a.seq == s.lastSeq+1 {
+		j.apply(a) // nothing can come before it
+		return
 	}
 	heap.Push(&s.queue, a)
 	for len(s.queue) > window {
@@ -120,9 +171,6 @@ func (s *storeOrder) match(k ackKey) {
 func (j *Judge) acknowledged(op *operation, o *history.Op) {
 	s := &j.store
 	k := ackKey{op.key, 0, op.value}
-	if k.value == "" {
-		k.value = string(o.Value)
-	}
 	if op.grant != nil && op.grant.id < 1<<63 {
 		k.grant = op.grant.id
 	}
@@ -150,7 +198,7 @@ func (j *Judge) finishStore() {
 	}
 	for k, as := range s.acked {
 		for _, a := range as {
-			msg := fmt.Sprintf("process %d was told that its write of %s to %s (grant %d) was done, and the store has no such entry", a.proc, k.value, quoted(k.key.name), k.grant)
+			msg := fmt.Sprintf("process %d was told that its write of %v to %s (grant %d) was done, and the store has no such entry", a.proc, k.value, quoted(k.key.name), k.grant)
 			j.report(Data, Anomaly{Kind: kindLostUpdate, Key: k.key.name, Ops: []int{a.invokeIdx, a.idx}, Message: msg}, a.invoke, a.at)
 		}
 	}
@@ -248,7 +296,7 @@ func (j *Judge) staleWrite(d *keyData, a access) {
 	}
 	j.exp.StaleWritesApplied++
 	b := between.a
-	msg := fmt.Sprintf("%s%s; in between %s", g.says("wrote "+a.text, a.token), g.lateness(a.at), between.grant.says(b.did(), history.Opt[uint64]{}))
+	msg := fmt.Sprintf("%s%s; in between %s", g.says("wrote "+a.value.String(), a.token), g.lateness(a.at), between.grant.says(b.did(), history.Opt[uint64]{}))
 	j.report(Data, Anomaly{Kind: kindStaleWrite, Key: a.key.name, Ops: []int{g.firstAccessIdx, b.idx, a.idx}, Message: msg}, min(b.at, a.at), a.at)
 }
 
@@ -287,7 +335,7 @@ func (g *grant) lateness(t int64) string {
 
 func (a *access) did() string {
 	if a.write {
-		return "had written " + a.text
+		return "had written " + a.value.String()
 	}
 	return "had read the register"
 }
@@ -295,12 +343,13 @@ func (a *access) did() string {
 // lostUpdate: an applied write that is not its predecessor's value + 1.
 func (j *Judge) lostUpdate(d *keyData, a access) {
 	w := d.written
-	if !d.hasWritten || !w.isInt || !a.isInt || a.n == w.n+1 {
+	if !d.hasWritten || !w.value.isInt() || !a.value.isInt() || a.value.n == w.value.n+1 {
 		return
 	}
-	msg := fmt.Sprintf("the store applied %d to %s where %d was due: it held %d", a.n, quoted(a.key.name), w.n+1, w.n)
+	due := w.value.n + 1
+	msg := fmt.Sprintf("the store applied %v to %s where %d was due: it held %v", a.value, quoted(a.key.name), due, w.value)
 	if a.grant != nil && w.grant != nil {
-		msg = fmt.Sprintf("%s to %s where %d was due: %s had written %d", a.grant.says(fmt.Sprintf("wrote %d", a.n), a.token), quoted(a.key.name), w.n+1, w.grant.says("", w.token), w.n)
+		msg = fmt.Sprintf("%s to %s where %d was due: %s", a.grant.says("wrote "+a.value.String(), a.token), quoted(a.key.name), due, w.grant.says(w.did(), w.token))
 	}
 	j.report(Data, Anomaly{Kind: kindLostUpdate, Key: a.key.name, Ops: []int{w.idx, a.idx}, Message: msg}, w.at, a.at)
 }
@@ -310,15 +359,15 @@ func (j *Judge) lostUpdate(d *keyData, a access) {
 func (j *Judge) outsideHold(a access) {
 	g := a.grant
 	if g.release.Set && a.at > g.release.V {
-		msg := fmt.Sprintf("%s to %s, %s after it had begun to give the lock up", g.says("wrote "+a.text, a.token), quoted(a.key.name), ms(a.at-g.release.V))
+		msg := fmt.Sprintf("%s to %s, %s after it had begun to give the lock up", g.says("wrote "+a.value.String(), a.token), quoted(a.key.name), ms(a.at-g.release.V))
 		j.report(Data, Anomaly{Kind: kindWriteOutsideHold, Key: a.key.name, Ops: []int{g.relIdx, a.idx}, Message: msg}, g.release.V, a.at)
 		return
 	}
 	for i, w := range g.outside {
-		if w.value != a.text || a.at < w.at {
+		if w.value != a.value || a.at < w.at {
 			continue
 		}
-		msg := fmt.Sprintf("%s to %s although it %s", g.says("wrote "+a.text, a.token), quoted(a.key.name), w.why)
+		msg := fmt.Sprintf("%s to %s although it %s", g.says("wrote "+a.value.String(), a.token), quoted(a.key.name), w.why)
 		j.report(Data, Anomaly{Kind: kindWriteOutsideHold, Key: a.key.name, Ops: []int{w.idx, a.idx}, Message: msg}, a.at, a.at)
 		g.outside = append(g.outside[:i:i], g.outside[i+1:]...)
 		return
@@ -331,7 +380,11 @@ func (j *Judge) invokeAccess(op *operation, o *history.Op) {
 		j.exp.StaleAccessesSent++
 	}
 	g := op.grant
-	if g == nil || o.F != history.Write {
+	if o.F != history.Write {
+		return
+	}
+	op.value = valueOf(o.Value)
+	if g == nil {
 		return
 	}
 	switch {

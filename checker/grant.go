@@ -44,6 +44,8 @@ type grant struct {
 	token            history.Opt[uint64]
 	promise          promise
 	terms            []term
+	first            [1]term // where terms begins: most grants have one
+	lease            [1]span
 	proof            int64 // session: the latest time at which it is proved to have been held
 
 	ended   bool // some reason is known; the earliest counts once nothing earlier can come
@@ -63,7 +65,7 @@ type grant struct {
 
 // An outsideWrite is a write that was invoked after its grant was known to be gone.
 type outsideWrite struct {
-	value string
+	value value
 	idx   int
 	at    int64
 	why   string
@@ -94,19 +96,24 @@ func (g *grant) lastValid() int64 {
 func (g *grant) settle() {
 	switch g.promise {
 	case forever:
-		g.leases = nonEmpty(span{g.ok, g.end.at})
+		g.leaseIs(g.end.at)
 	case session:
-		g.leases = nonEmpty(span{g.ok, min(g.proof, g.end.at)})
+		g.leaseIs(min(g.proof, g.end.at))
 	case timed:
+		if len(g.terms) == 1 {
+			g.leaseIs(min(g.terms[0].end, g.end.at))
+			return
+		}
 		g.leases = g.union()
 	}
 }
 
-func nonEmpty(s span) []span {
-	if s.to <= s.from {
-		return nil
+// leaseIs makes the lease one stretch, from the ok to a time after it.
+func (g *grant) leaseIs(to int64) {
+	if to > g.ok {
+		g.lease[0] = span{g.ok, to}
+		g.leases = g.lease[:]
 	}
-	return []span{s}
 }
 
 // union is the lease of a timed grant: the terms, each cut where a renewal that
@@ -164,6 +171,9 @@ func (g *grant) leaseEnd() int64 {
 // time t: a renewal that was asked for later is no part of what stood then.
 func (g *grant) leaseEndSeenAt(t int64) int64 {
 	if g.promise != timed {
+		return g.leaseEnd()
+	}
+	if len(g.terms) == 1 {
 		return g.leaseEnd()
 	}
 	ends := g.cutEnds()

@@ -25,6 +25,7 @@ type Judge struct {
 	keys   map[string]*keyState
 	order  []*keyState // as they appeared
 	grants map[uint64]*grant
+	latest *grant // the one granted last, which most events are about
 	faults faults
 	store  storeOrder
 	now    int64
@@ -40,9 +41,10 @@ type Judge struct {
 type proc struct {
 	id        history.Process
 	open      *operation
-	lastHeard int64    // the last stamp of something that came from it
-	held      []*grant // whose sections it has not ended
-	last      map[string]*grant
+	slot      operation // what open points to, used again and again
+	lastHeard int64     // the last stamp of something that came from it
+	held      []*grant  // whose sections it has not ended
+	last      map[*keyState]*grant
 	pending   []*keyState // with grants of its that are not judged yet
 	dying     int         // kills that were asked for and are not yet done
 }
@@ -54,7 +56,7 @@ type operation struct {
 	grant  *grant
 	at     int64
 	idx    int
-	value  string
+	value  value
 	valid  history.Opt[int64]
 	ttl    history.Opt[int64]
 	floor  tokenUse // acquire: the highest token granted before it was invoked
@@ -134,7 +136,7 @@ func (j *Judge) Add(o *history.Op) {
 func (j *Judge) process(id history.Process) *proc {
 	p := j.procs[id]
 	if p == nil {
-		p = &proc{id: id, last: map[string]*grant{}}
+		p = &proc{id: id, last: map[*keyState]*grant{}}
 		j.procs[id] = p
 	}
 	return p
@@ -154,12 +156,15 @@ func (j *Judge) key(name string) *keyState {
 // number its grants means the process's latest one of the key.
 func (j *Judge) grantOf(p *proc, o *history.Op) *grant {
 	if !o.Grant.Set {
-		return p.last[o.Key]
+		return p.last[j.key(o.Key)]
 	}
 	return j.numbered(o.Grant.V, o.Key)
 }
 
 func (j *Judge) numbered(id uint64, key string) *grant {
+	if g := j.latest; g != nil && g.id == id {
+		return g
+	}
 	g := j.grants[id]
 	if g == nil {
 		g = &grant{id: id, key: j.key(key), proc: history.Nemesis}
@@ -169,8 +174,9 @@ func (j *Judge) numbered(id uint64, key string) *grant {
 }
 
 func (j *Judge) invoke(p *proc, o *history.Op) {
-	op := &operation{f: o.F, key: j.key(o.Key), at: o.Time, idx: o.Index, value: string(o.Value), valid: o.Valid, ttl: o.TTL}
-	p.open = op
+	p.slot = operation{f: o.F, key: j.key(o.Key), at: o.Time, idx: o.Index, valid: o.Valid, ttl: o.TTL}
+	p.open = &p.slot
+	op := p.open
 	switch o.F {
 	case history.Acquire:
 		j.invokeAcquire(p, op)
