@@ -49,6 +49,7 @@ type Options struct {
 	Persistence string             `json:"persistence"`
 	OnSuspended string             `json:"on_suspended"`
 	Network     string             `json:"network"`
+	NetworkNote string             `json:"network_note,omitempty"` // why "auto" did not choose the lab
 	Proxy       string             `json:"proxy"`
 	Stop        bool               `json:"stop_on_violation"`
 	Out         string             `json:"-"`

@@ -67,7 +67,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) error {
 	if f.parallel < 1 {
 		return usage(fmt.Errorf("parallel %d is below 1", f.parallel))
 	}
-	if left, err := a.enterLab(ctx, f.o.Network); left || err != nil {
+	if left, err := a.enterLab(ctx, &f.o); left || err != nil {
 		return err
 	}
 	fmt.Fprintf(a.err, "seed %d  %s  scenario gc-pause: A is stopped past its TTL, B takes the lock and writes, A wakes and writes\n", f.seed, f.o.Out)

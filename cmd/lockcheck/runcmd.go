@@ -222,7 +222,7 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 			return a.skipped(f, err)
 		}
 	}
-	if left, err := a.enterLab(c.Context(), f.o.Network); left || err != nil {
+	if left, err := a.enterLab(c.Context(), &f.o); left || err != nil {
 		return err
 	}
 	live := &liveLine{w: a.err}
@@ -279,16 +279,17 @@ func (a *app) skipped(f *runFlags, err error) error {
 // enterLab carries the rest of this command out in the lab, if the network is
 // to be one and this process is not in it yet. left means that it was carried
 // out there.
-func (a *app) enterLab(ctx context.Context, want string) (left bool, err error) {
+func (a *app) enterLab(ctx context.Context, o *experiment.Options) (left bool, err error) {
 	if local.Inside() {
 		return false, nil
 	}
-	network, reason, err := local.Choose(ctx, want)
+	network, reason, err := local.Choose(ctx, o.Network)
 	if err != nil {
 		return false, exit{exitFailed, err}
 	}
 	if network == local.NetworkLoopback {
 		if reason != nil {
+			o.NetworkNote = reason.Error()
 			fmt.Fprintf(a.err, "lockcheck: %v\nlockcheck: going on with --network loopback\n", reason)
 		}
 		return false, nil
