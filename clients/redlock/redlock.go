@@ -26,6 +26,9 @@ import (
 // be small against the TTL, or a single dead server eats up the validity.
 const nodeWithin = 100 * time.Millisecond
 
+// helloWithin bounds the making of a client whose caller did not.
+const helloWithin = 5 * time.Second
+
 // A Lock is one process's view of the locks.
 type Lock struct {
 	nodes  nodes
@@ -47,14 +50,29 @@ func New(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
 	}
 	l := &Lock{cfg: cfg, obs: hold.Observer(cfg.Observer), quorum: len(cfg.Endpoints)/2 + 1}
 	l.nodes = open(cfg.Endpoints, cfg.NodeTimeout)
-	t := l.nodes.ask(ctx, func(ctx context.Context, db *redisdb.DB) (bool, error) {
-		return true, db.Ping(ctx)
-	})
-	if t.yes < l.quorum {
+	if err := l.hello(ctx); err != nil {
 		l.nodes.close()
-		return nil, fmt.Errorf("reach a majority of %v: %w", cfg.Endpoints, t.err())
+		return nil, fmt.Errorf("reach a majority of %v: %w", cfg.Endpoints, err)
 	}
 	return l, nil
+}
+
+// hello asks again, which harms nobody, until a majority has answered: the time
+// that a round gives a server may be too short for the first connection.
+func (l *Lock) hello(ctx context.Context) error {
+	ctx, cancel := hold.Deadline(ctx, helloWithin)
+	defer cancel()
+	for {
+		t := l.nodes.ask(ctx, func(ctx context.Context, db *redisdb.DB) (bool, error) { return true, db.Ping(ctx) })
+		if t.yes >= l.quorum {
+			return nil
+		}
+		select {
+		case <-time.After(l.nodes.within / 4):
+		case <-ctx.Done():
+			return t.err()
+		}
+	}
 }
 
 // Acquire is one round. A round that did not win is undone on every server, also

@@ -11,7 +11,7 @@ import (
 func subject(addrs []string) servertest.Subject {
 	return servertest.Subject{
 		New: New, Refused: clients.ErrNoQuorum,
-		Config: clients.Config{Backend: "redlock", Endpoints: addrs, TTL: time.Second, NodeTimeout: 300 * time.Millisecond},
+		Config: clients.Config{Backend: "redlock", Endpoints: addrs, TTL: time.Second, NodeTimeout: time.Second},
 	}
 }
 
