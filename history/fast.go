@@ -173,7 +173,7 @@ func (p *lineParser) text(to *string) bool {
 }
 
 func (p *lineParser) intern(s []byte) string {
-	if len(s) > maxName {
+	if p == nil || len(s) > maxName {
 		return string(s)
 	}
 	slot := &p.names[maphash.Bytes(p.seed, s)%nameSlots]

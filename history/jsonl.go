@@ -72,7 +72,7 @@ func AppendJSON(b []byte, o *Op) []byte {
 		b = append(b, o.Value...)
 	}
 	b = appendUint(b, `,"seq":`, o.Seq)
-	if o.Error != "" {
+	if _, list := o.Extra[errorField]; o.Error != "" && !list {
 		b = append(b, `,"error":`...)
 		b = appendString(b, o.Error)
 	}
@@ -147,14 +147,29 @@ func (o *Op) decode(b []byte) (fields, error) {
 		Grant: w.Grant, Token: w.Token, TTL: w.TTL, Valid: w.Valid, From: w.From,
 		Session: w.Session, Value: w.Value, Seq: w.Seq,
 	}
+	var list json.RawMessage
 	if len(w.Error) > 0 && string(w.Error) != "null" {
 		if json.Unmarshal(w.Error, &o.Error) != nil {
 			o.Error = strings.ToValidUTF8(string(w.Error), "\ufffd") // Jepsen also writes lists
+			list = w.Error
 		}
 	}
 	var err error
-	o.Extra, err = unknownFields(b)
+	if o.Extra, err = unknownFields(b); list != nil && err == nil {
+		o.keep(errorField, list)
+	}
 	return w.present(), err
+}
+
+// errorField names the place in Extra for an error that is no string: then Error
+// has its text, and this is what is written again.
+const errorField = "error"
+
+func (o *Op) keep(name string, v json.RawMessage) {
+	if o.Extra == nil {
+		o.Extra = map[string]json.RawMessage{}
+	}
+	o.Extra[name] = v
 }
 
 func (w *wireOp) present() fields {
@@ -230,6 +245,7 @@ type Reader struct {
 	next    int // the lowest index that may come
 	order   order
 	plain   *lineParser
+	header  json.RawMessage
 }
 
 // NewReader reads from r; file is its name for errors.
@@ -297,20 +313,42 @@ func (r *Reader) refuse(text []byte, whole bool, err error) error {
 // readHeader takes the first line if it is one: an object with a field
 // "lockcheck".
 func (r *Reader) readHeader(text []byte) (bool, error) {
+	h, err := parseHeader(text)
+	if err != nil {
+		return true, r.bad("%v", err)
+	}
+	if h == nil {
+		return false, nil
+	}
+	r.Header, r.header = *h, bytes.Clone(text)
+	return true, nil
+}
+
+// parseHeader reads a header in JSON; nil for what is none.
+func parseHeader(text []byte) (*Header, error) {
 	var probe struct {
 		Version *int `json:"lockcheck"`
 	}
 	if json.Unmarshal(text, &probe) != nil || probe.Version == nil {
-		return false, nil
+		return nil, nil
 	}
 	if *probe.Version != Version {
-		return true, r.bad("format version %d is not known to this lockcheck (it reads version %d)", *probe.Version, Version)
+		return nil, fmt.Errorf("format version %d is not known to this lockcheck (it reads version %d)", *probe.Version, Version)
 	}
-	if err := json.Unmarshal(text, &r.Header); err != nil {
-		return true, r.bad("header: %v", plainJSONError(err))
+	var h Header
+	if err := json.Unmarshal(text, &h); err != nil {
+		return nil, fmt.Errorf("header: %w", plainJSONError(err))
 	}
-	return true, nil
+	return &h, nil
 }
+
+// About is what is known of the history so far.
+func (r *Reader) About() About {
+	return About{Format: JSONL, Header: r.Header, RawHeader: r.header, FileOrder: r.Header.fileOrder(), Truncated: r.Truncated}
+}
+
+// Close does nothing: a Reader has nothing to free.
+func (r *Reader) Close() error { return nil }
 
 func (r *Reader) accept(o *Op, has fields) error {
 	switch {
@@ -323,7 +361,7 @@ func (r *Reader) accept(o *Op, has fields) error {
 	case has&hasTime == 0:
 		return r.bad("an event without a time")
 	}
-	if reason := r.order.accept(o, r.line, true); reason != "" {
+	if reason := r.order.accept(o, r.line, !r.Header.fileOrder()); reason != "" {
 		return r.bad("%s", reason)
 	}
 	if has&hasIndex == 0 || o.Index < r.next {
@@ -363,9 +401,11 @@ func (r *Reader) readLine() (line []byte, whole bool, err error) {
 // ReadAll reads a whole history. The Reader has the header and what was cut off.
 func ReadAll(r io.Reader, file string) ([]Op, *Reader, error) {
 	rd := NewReader(r, file)
+	in := InOrder(rd)
 	var ops []Op
 	for {
-		o, err := rd.Next()
+		var o Op
+		err := in.Read(&o)
 		if errors.Is(err, io.EOF) {
 			return ops, rd, nil
 		}

@@ -250,7 +250,14 @@ type Header struct {
 	TTL       int64           `json:"ttl,omitempty"`       // ns, where the acquires do not say
 	Reentrant bool            `json:"reentrant,omitempty"` // a process may acquire again what it holds
 	Params    json.RawMessage `json:"params,omitempty"`    // of the run, for people
+	Order     string          `json:"order,omitempty"`     // "file": times are advisory, the order of the lines counts
 }
+
+// OrderOfFile is the Order of a history whose times are advisory, such as one
+// that was converted from what another tool recorded.
+const OrderOfFile = "file"
+
+func (h *Header) fileOrder() bool { return h.Order == OrderOfFile }
 
 // Version of the event format.
 const Version = 1
