@@ -387,6 +387,7 @@ func (j *Judge) invokeAccess(op *operation, o *history.Op) {
 	if g == nil {
 		return
 	}
+	g.writes++
 	switch {
 	case g.lost.Set && o.Time > g.lost.V:
 		g.outside = append(g.outside, outsideWrite{op.value, o.Index, o.Time, "had been told that the lock was lost"})

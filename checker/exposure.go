@@ -73,7 +73,7 @@ func (j *Judge) countGrant(g *grant) {
 		e.LateGrants++
 	}
 	j.countFaultsAt(g)
-	for _, f := range j.faults.all {
+	for _, f := range j.faults.all[k.calm:] {
 		if f.name == pauseFault && !f.overLease && f.done != inf && f.targeted(g.proc) &&
 			f.done < g.end.at && f.done >= g.ok && f.healed > g.promisedEnd() && g.promise != forever {
 			f.overLease = true
@@ -92,17 +92,16 @@ func (f *fault) targeted(p history.Process) bool {
 
 // countFaultsAt files a grant as before, during or after the faults.
 func (j *Judge) countFaultsAt(g *grant) {
-	first := int64(inf)
+	k := g.key
+	for k.calm < len(j.faults.all) && j.faults.all[k.calm].over(g.ok) {
+		k.calm++
+	}
 	during := false
-	for _, f := range j.faults.all {
-		if f.done == inf {
-			continue
-		}
-		first = min(first, f.done)
+	for _, f := range j.faults.all[k.calm:] {
 		during = during || (f.done <= g.ok && g.ok <= f.healed)
 	}
 	switch {
-	case g.ok < first:
+	case g.ok < j.faults.first():
 		j.exp.AcquiresBeforeFaults++
 	case during:
 		j.exp.AcquiresDuringFaults++

@@ -91,6 +91,22 @@ func (fs *faults) withoutPhase(o *history.Op, targets []history.Process) (*fault
 	return f, history.Asked
 }
 
+// over reports whether the fault was past by time t, or never came to be. A
+// pause counts as past only when no grant of that time can have been held in it.
+func (f *fault) over(t int64) bool {
+	return f.skipped || (f.healed < t && f.asked < t)
+}
+
+// first is when the first fault was in force; inf if none was.
+func (fs *faults) first() int64 {
+	for _, f := range fs.all {
+		if f.done != inf {
+			return f.done
+		}
+	}
+	return inf
+}
+
 // during gives the indexes of the faults that were in force at some time
 // between from and to.
 func (fs *faults) during(from, to int64) []int {

@@ -58,6 +58,7 @@ type grant struct {
 
 	leases []span // computed once the section is final
 
+	writes         int // of its process that are open, or whose outcome nobody knows
 	firstAccess    int // place in the key's store order, from 1; 0 is none
 	firstAccessIdx int
 	outside        []outsideWrite

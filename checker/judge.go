@@ -17,8 +17,10 @@ func Check(ctx context.Context, ops []history.Op, h history.Header) Results {
 	return j.Finish(ctx)
 }
 
-// A Judge judges a history event by event. It keeps a short record of each
-// grant and what is open; the events themselves are not kept.
+// A Judge judges a history event by event. It keeps what is open, and a short
+// record of each grant for as long as something may still come of it; the events
+// themselves are not kept. (Linearizability needs a record of each lock
+// operation of a key; package linear keeps them.)
 type Judge struct {
 	header history.Header
 	procs  map[history.Process]*proc
@@ -75,6 +77,8 @@ type keyState struct {
 	active   []*grant // final, and their sections may reach into those to come
 	held     int      // sections that nothing has ended
 	awaiting []*grant // nobody was granted after them yet
+	recent   []*grant // judged, oldest first, and not forgotten yet
+	calm     int      // how many of the first faults were over before the latest grant
 	lastProc history.Process
 	hasLast  bool
 	procs    map[history.Process]bool // granted to
@@ -242,6 +246,9 @@ func (j *Judge) complete(p *proc, op *operation, o *history.Op) {
 	case history.Release:
 		j.completeRelease(op, o)
 	case history.Write:
+		if op.grant != nil && o.Type != history.Info {
+			op.grant.writes--
+		}
 		if o.Type == history.OK {
 			j.acknowledged(op, o)
 		}
@@ -272,6 +279,7 @@ func (j *Judge) retire(p *proc, op *operation, o *history.Op) {
 		}
 	}
 	j.exp.Info++
+	clear(p.last)
 	for _, g := range over {
 		at := end
 		at.Time = max(at.Time, g.ok)
@@ -338,6 +346,31 @@ func (j *Judge) judge(g *grant) {
 	}
 	k.active = append(k.active, g)
 	k.block(g)
+	j.remember(g)
+}
+
+// keepGrants is how many judged grants of a key are remembered at least: a
+// duplicate of an old request may still arrive.
+const keepGrants = 1024
+
+// remember keeps a judged grant and forgets the oldest ones. One with a write
+// whose outcome nobody knows is kept: that write may come at any time.
+func (j *Judge) remember(g *grant) {
+	k := g.key
+	k.recent = append(k.recent, g)
+	for len(k.recent) > keepGrants {
+		old := k.recent[0]
+		k.recent = k.recent[1:]
+		if old.writes > 0 {
+			continue
+		}
+		if j.grants[old.id] == old {
+			delete(j.grants, old.id)
+		}
+		if t := old.token; t.Set && k.tokens[t.V].grant == old {
+			delete(k.tokens, t.V)
+		}
+	}
 }
 
 // Finish ends the history and gives the judgement.

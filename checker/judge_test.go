@@ -62,3 +62,58 @@ func TestPhaselessFaultIsNoCalm(t *testing.T) {
 		t.Error("stuck for three seconds after the last event of the nemesis, and no alarm")
 	}
 }
+
+// What the judge keeps is bounded by what is open, not by the length of the
+// history.
+func TestJudgeForgets(t *testing.T) {
+	n := 200_000
+	j := New(history.Header{})
+	for _, o := range workload(n, 20, 2) {
+		j.Add(&o)
+	}
+	kept := len(j.grants)
+	for _, k := range j.order {
+		kept += len(k.tokens) + len(k.recent) + len(k.active) + len(k.waiting) + len(k.awaiting) + len(k.blocks) + len(k.releases) + len(k.unconfirmed)
+	}
+	kept += len(j.store.queue) + len(j.store.applied) + len(j.store.acked)
+	if limit := 2 * (3*keepGrants + maxReleases + 100); kept > limit {
+		t.Errorf("after %d events %d records are kept, want at most %d", n, kept, limit)
+	}
+	if r := j.Finish(context.Background()); r.Verdict != Valid {
+		t.Errorf("%v %v", r.Verdict, r.Reasons)
+	}
+}
+
+// A write whose outcome nobody knows may arrive any number of grants later.
+func TestLateWriteAfterManyGrants(t *testing.T) {
+	ops := []history.Op{
+		{Process: 99, Type: history.Invoke, F: history.Acquire, Key: "orders/0"},
+		{Process: 99, Type: history.OK, F: history.Acquire, Key: "orders/0", Grant: history.Some(uint64(1 << 40)), Valid: history.Some(int64(1e9))},
+		{Process: 99, Type: history.Invoke, F: history.Read, Key: "orders/0", Grant: history.Some(uint64(1 << 40))},
+		{Process: history.Store, Type: history.OK, F: history.Read, Key: "orders/0", Grant: history.Some(uint64(1 << 40)), Seq: history.Some(uint64(1)), Value: []byte("0")},
+		{Process: 99, Type: history.OK, F: history.Read, Key: "orders/0", Grant: history.Some(uint64(1 << 40)), Value: []byte("0")},
+		{Process: 99, Type: history.Invoke, F: history.Write, Key: "orders/0", Grant: history.Some(uint64(1 << 40)), Value: []byte("1")},
+		{Process: 99, Type: history.Info, F: history.Write, Key: "orders/0", Grant: history.Some(uint64(1 << 40)), Value: []byte("1")},
+	}
+	seq := uint64(1)
+	for _, o := range workload(50_000, 5, 1) {
+		o.Time += 1e10
+		if o.Process == history.Store {
+			seq++
+			o.Seq = history.Some(seq)
+		}
+		ops = append(ops, o)
+	}
+	ops = append(ops, history.Op{Process: history.Store, Type: history.OK, F: history.Write, Key: "orders/0", Time: 1e15, Grant: history.Some(uint64(1 << 40)), Value: []byte("1"), Seq: history.Some(seq + 1)})
+	for i := range ops {
+		ops[i].Index = i
+	}
+	r := Check(context.Background(), ops, history.Header{})
+	found := ""
+	for _, a := range r.Properties[Data].Anomalies {
+		found += a.Kind + " "
+	}
+	if found != "stale-write lost-update " {
+		t.Errorf("found %q", found)
+	}
+}
