@@ -20,7 +20,7 @@ import (
 const (
 	// connectWithin is when a member that swallows packets counts as unreachable,
 	// so that the next one can be tried within the same operation.
-	connectWithin = 300 * time.Millisecond
+	connectWithin = 500 * time.Millisecond
 	// redialWithin is the longest pause between two tries to connect.
 	redialWithin = 250 * time.Millisecond
 	// unackedWithin ends a connection whose packets nobody acknowledges: gRPC

@@ -56,7 +56,7 @@ func TestSentOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		for name, request := range map[string]func() error{
 			"grant":     func() error { _, _, err := m.grant(ctx, time.Second); return err },
 			"create":    func() error { _, err := m.create(ctx, "k", "o", 1); return err },
@@ -67,6 +67,9 @@ func TestSentOnce(t *testing.T) {
 		} {
 			before := calls.Load()
 			err := request()
+			for tries := 0; tries < 20 && clients.Definite(err) && calls.Load() == before; tries++ {
+				err = request() // on a busy machine there may be no connection in time
+			}
 			if n := calls.Load() - before; n != 1 || err == nil || clients.Definite(err) {
 				t.Errorf("%s, when the server says %v: sent %d times, %v", name, failure, n, err)
 			}
@@ -88,7 +91,7 @@ func TestNoLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := m.create(ctx, "k", "o", 1); !clients.Definite(err) || first.Load() != 1 || second.Load() != 1 {
 		t.Errorf("transaction: %v after %d and %d", err, first.Load(), second.Load())

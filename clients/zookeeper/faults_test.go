@@ -14,8 +14,10 @@ import (
 	"github.com/lockcheck/lockcheck/clients/internal/servertest"
 )
 
+// A wire is a server and two clients: one behind a proxy, one beside it.
 type wire struct {
 	servertest.Subject
+	name   string // of the test: several share one server
 	server *servertest.Server
 	proxy  *servertest.Proxy
 	rec    *servertest.Recorder
@@ -23,10 +25,9 @@ type wire struct {
 	beside *Lock
 }
 
-func newWire(t *testing.T, session time.Duration) *wire {
-	w := &wire{server: servertest.ZooKeeper(t, 1, "maxSessionTimeout=60000")[0], rec: &servertest.Recorder{}}
-	w.proxy = servertest.NewProxy(t, w.server.Addr)
-	w.Subject = subject([]string{w.server.Addr})
+func newWire(t *testing.T, server *servertest.Server, session time.Duration) *wire {
+	w := &wire{name: t.Name() + "/", server: server, rec: &servertest.Recorder{}, Subject: subject([]string{server.Addr})}
+	w.proxy = servertest.NewProxy(t, server.Addr)
 	w.beside = w.Make(t, func(c *clients.Config) { c.TTL = 20 * time.Second }).(*Lock)
 	w.lock = w.Make(t, func(c *clients.Config) {
 		c.Endpoints, c.TTL, c.Observer = []string{w.proxy.Addr}, session, w.rec
@@ -34,11 +35,42 @@ func newWire(t *testing.T, session time.Duration) *wire {
 	return w
 }
 
-func within(t *testing.T, d time.Duration) context.Context { return servertest.Within(t, d) }
-
-func request(key string, wait time.Duration) clients.Request {
-	return clients.Request{Key: key, ID: 1, Wait: wait}
+// Get is the subject's, on keys of this test.
+func (w *wire) Get(t *testing.T, l clients.Lock, key string) clients.Grant {
+	t.Helper()
+	return w.Subject.Get(t, l, w.name+key)
 }
+
+func (w *wire) request(key string, wait time.Duration) clients.Request {
+	return clients.Request{Key: w.name + key, ID: 1, Wait: wait}
+}
+
+// A JVM takes long to start, so what leaves the server alone shares one.
+func TestOneServer(t *testing.T) {
+	server := alone(t)
+	for name, test := range map[string]struct {
+		session time.Duration
+		run     func(*testing.T, *wire)
+	}{
+		"lost replies":  {20 * time.Second, lostReplies},
+		"found again":   {20 * time.Second, foundAgain},
+		"never sent":    {20 * time.Second, neverSent},
+		"waiting":       {20 * time.Second, waiting},
+		"other session": {20 * time.Second, otherSession},
+		"expired":       {time.Second, expired},
+		"renewal fails": {time.Second, renewalFails},
+		"connects fast": {time.Second, connectsFast},
+		"minimum":       {20 * time.Second, minimum},
+		"contract":      {20 * time.Second, func(t *testing.T, w *wire) { servertest.Contract(t, w.Subject) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t, newWire(t, server, test.session))
+		})
+	}
+}
+
+func within(t *testing.T, d time.Duration) context.Context { return servertest.Within(t, d) }
 
 func checked(t *testing.T, l *Lock, g clients.Grant) error {
 	_, err := l.Check(within(t, 10*time.Second), g)
@@ -48,7 +80,7 @@ func checked(t *testing.T, l *Lock, g clients.Grant) error {
 // queue is who stands in line, as a client beside the proxy sees it.
 func (w *wire) queue(t *testing.T, key string) []string {
 	t.Helper()
-	children, _, err := w.beside.s.conn.Children(dir(key))
+	children, _, err := w.beside.s.conn.Children(dir(w.name + key))
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		t.Fatal(err)
 	}
@@ -75,12 +107,10 @@ func begin(l *Lock, ctx context.Context, r clients.Request) <-chan outcome {
 	return done
 }
 
-func TestLostReplies(t *testing.T) {
-	t.Parallel()
-	w := newWire(t, 20*time.Second)
+func lostReplies(t *testing.T, w *wire) {
 	g := w.Get(t, w.lock, "mine")
 	w.proxy.DropReplies()
-	_, err := w.lock.Acquire(within(t, 400*time.Millisecond), request("mine too", 0))
+	_, err := w.lock.Acquire(within(t, 400*time.Millisecond), w.request("mine too", 0))
 	servertest.Unknown(t, "acquire", err)
 	servertest.Unknown(t, "check", func() error { _, err := w.lock.Check(within(t, 200*time.Millisecond), g); return err }())
 	servertest.Unknown(t, "release", w.lock.Release(within(t, 200*time.Millisecond), g))
@@ -91,13 +121,11 @@ func TestLostReplies(t *testing.T) {
 }
 
 // A node whose creation got no answer is found again, and there is no second.
-func TestFoundAgain(t *testing.T) {
-	t.Parallel()
-	w := newWire(t, 20*time.Second)
+func foundAgain(t *testing.T, w *wire) {
 	w.waitQueue(t, "k", 0)
 	servertest.Is(t, "make the parents", w.beside.Release(within(t, 10*time.Second), w.Get(t, w.beside, "k")), nil)
 	w.proxy.DropReplies()
-	done := begin(w.lock, within(t, 30*time.Second), request("k", 0))
+	done := begin(w.lock, within(t, 30*time.Second), w.request("k", 0))
 	w.waitQueue(t, "k", 1)
 	w.proxy.Heal() // ends the connection
 	got := <-done
@@ -108,13 +136,11 @@ func TestFoundAgain(t *testing.T) {
 	servertest.Is(t, "check", checked(t, w.lock, got.g), nil)
 }
 
-func TestNeverSent(t *testing.T) {
-	t.Parallel()
-	w := newWire(t, 20*time.Second)
+func neverSent(t *testing.T, w *wire) {
 	g := w.Get(t, w.lock, "k")
 	w.proxy.Down()
 	w.rec.Await(t, clients.Suspended, 1)
-	_, err := w.lock.Acquire(within(t, 100*time.Millisecond), request("other", 0))
+	_, err := w.lock.Acquire(within(t, 100*time.Millisecond), w.request("other", 0))
 	servertest.NotDone(t, "acquire", err)
 	servertest.NotDone(t, "release", w.lock.Release(within(t, 100*time.Millisecond), g))
 	w.proxy.Up()
@@ -122,23 +148,21 @@ func TestNeverSent(t *testing.T) {
 	servertest.Is(t, "check", checked(t, w.lock, g), nil)
 }
 
-func TestWaiting(t *testing.T) {
-	t.Parallel()
-	w := newWire(t, 20*time.Second)
+func waiting(t *testing.T, w *wire) {
 	ctx := within(t, 30*time.Second)
 	g := w.Get(t, w.beside, "k")
 	begun := time.Now()
-	_, err := w.lock.Acquire(ctx, request("k", 300*time.Millisecond))
+	_, err := w.lock.Acquire(ctx, w.request("k", 300*time.Millisecond))
 	servertest.Is(t, "acquire", err, clients.ErrHeld)
 	if took := time.Since(begun); took < 300*time.Millisecond {
 		t.Fatalf("waited only %v", took)
 	}
-	_, err = w.lock.Acquire(within(t, 300*time.Millisecond), request("k", time.Minute))
+	_, err = w.lock.Acquire(within(t, 3*time.Second), w.request("k", time.Minute))
 	servertest.Is(t, "acquire with less time than it may wait", err, clients.ErrHeld)
 	if q := w.queue(t, "k"); len(q) != 1 {
 		t.Fatalf("left in the queue: %v", q)
 	}
-	done := begin(w.lock, ctx, request("k", time.Minute))
+	done := begin(w.lock, ctx, w.request("k", time.Minute))
 	w.waitQueue(t, "k", 2)
 	servertest.Is(t, "release", w.beside.Release(ctx, g), nil)
 	got := <-done
@@ -148,12 +172,10 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-func TestExpired(t *testing.T) {
-	t.Parallel()
-	w := newWire(t, time.Second)
+func expired(t *testing.T, w *wire) {
 	first := w.Get(t, w.lock, "k")
 	held := w.Get(t, w.beside, "waiting")
-	waiting := begin(w.lock, within(t, 40*time.Second), request("waiting", 30*time.Second))
+	waiting := begin(w.lock, within(t, 40*time.Second), w.request("waiting", 30*time.Second))
 	w.waitQueue(t, "waiting", 2)
 	w.proxy.Down()
 	w.rec.Await(t, clients.Suspended, 1)
@@ -186,23 +208,26 @@ func TestExpired(t *testing.T) {
 }
 
 // The first in the queue has no lock if the session is not that of the acquire.
-func TestOtherSession(t *testing.T) {
-	t.Parallel()
-	w := newWire(t, 20*time.Second)
+func otherSession(t *testing.T, w *wire) {
 	g := w.Get(t, w.lock, "k")
 	epoch, _, _, _ := w.lock.s.look()
 	servertest.Is(t, "the same session", w.lock.await(within(t, 10*time.Second), epoch, g, 0), nil)
 	servertest.Is(t, "another session", w.lock.await(within(t, 10*time.Second), epoch+1, g, 0), errOtherSession)
-	_, err := w.lock.enqueue(within(t, 10*time.Second), epoch+1, "other")
+	_, err := w.lock.enqueue(within(t, 10*time.Second), epoch+1, w.name+"other")
 	servertest.NotDone(t, "created in another session", err)
 	if q := w.queue(t, "other"); len(q) != 0 {
 		t.Fatalf("left in the queue: %v", q)
 	}
 }
 
+func alone(t *testing.T) *servertest.Server {
+	t.Helper()
+	return servertest.ZooKeeper(t, 1, "maxSessionTimeout=60000")[0]
+}
+
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	w := newWire(t, 20*time.Second)
+	w := newWire(t, alone(t), 20*time.Second)
 	g := w.Get(t, w.lock, "k")
 	w.server.Kill()
 	w.rec.Await(t, clients.Suspended, 1)
@@ -236,9 +261,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-func TestRenewalFails(t *testing.T) {
-	t.Parallel()
-	w := newWire(t, time.Second)
+func renewalFails(t *testing.T, w *wire) {
 	rec := &servertest.Recorder{}
 	l := w.Make(t, func(c *clients.Config) { c.Endpoints, c.Renew, c.Observer = []string{w.proxy.Addr}, true, rec })
 	w.Get(t, l, "k")
@@ -258,24 +281,25 @@ func TestRenewalFails(t *testing.T) {
 	rec.Await(t, clients.Lost, 1)
 }
 
-func TestSessionTimeout(t *testing.T) {
+// Without maxSessionTimeout, 20 ticks are the most.
+func TestSessionCapped(t *testing.T) {
 	t.Parallel()
-	server := servertest.ZooKeeper(t, 1)[0]
-	s := subject([]string{server.Addr})
+	s := subject([]string{servertest.ZooKeeper(t, 1)[0].Addr})
 	s.Config.TTL = 5 * time.Second
 	if _, err := New(within(t, 10*time.Second), s.Config); err == nil || !strings.Contains(err.Error(), "4s") {
 		t.Fatalf("20 ticks are 4 s, not 5: %v", err)
 	}
-	l := s.Make(t, func(c *clients.Config) { c.TTL = 100 * time.Millisecond }).(*Lock)
+}
+
+func minimum(t *testing.T, w *wire) {
+	l := w.Make(t, func(c *clients.Config) { c.TTL = 100 * time.Millisecond }).(*Lock)
 	if got := l.SessionTimeout(); got != 400*time.Millisecond {
 		t.Fatalf("at least 2 ticks, but %v", got)
 	}
 }
 
 // The first server does not answer, the second does: that must not take long.
-func TestConnectsFast(t *testing.T) {
-	t.Parallel()
-	w := newWire(t, time.Second)
+func connectsFast(t *testing.T, w *wire) {
 	w.proxy.DropReplies()
 	for _, dead := range []string{"127.0.0.1:1", w.proxy.Addr} {
 		begun := time.Now()
@@ -288,7 +312,7 @@ func TestConnectsFast(t *testing.T) {
 }
 
 func TestServersGone(t *testing.T) {
-	w := newWire(t, 20*time.Second)
+	w := newWire(t, alone(t), 20*time.Second)
 	g := w.Get(t, w.lock, "k")
 	w.server.Pause()
 	begun := time.Now()

@@ -30,7 +30,7 @@ const (
 	opWithin = 5 * time.Second
 	// leaveWithin is kept back from an acquire's time so that it can take its
 	// node out of the queue when it gives up.
-	leaveWithin = 300 * time.Millisecond
+	leaveWithin = 500 * time.Millisecond
 )
 
 // A Lock is one process's view of the locks, and one session.

@@ -15,10 +15,6 @@ func subject(addrs []string) servertest.Subject {
 	}
 }
 
-func TestContract(t *testing.T) {
-	servertest.Contract(t, subject(servertest.Addrs(servertest.ZooKeeper(t, 1))))
-}
-
 func TestLeaks(t *testing.T) {
 	servertest.Leaks(t, subject(servertest.Addrs(servertest.ZooKeeper(t, 1))))
 }

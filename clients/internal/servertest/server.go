@@ -6,6 +6,7 @@ package servertest
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -131,19 +132,23 @@ func program(t testing.TB, name, remedy string) string {
 	return p
 }
 
-// ports gives n free ports of loopback.
+// ports gives n free ports of loopback, from below those that systems hand out
+// by themselves: between now and the server's start nobody gets one by chance.
 func ports(t testing.TB, n int) []int {
 	t.Helper()
 	var free []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 1000 {
+		l, err := net.Listen("tcp", at(10000+rand.IntN(20000)))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		defer l.Close() // after all are found, so that they differ
-		free = append(free, l.Addr().(*net.TCPAddr).Port)
+		if free = append(free, l.Addr().(*net.TCPAddr).Port); len(free) == n {
+			return free
+		}
 	}
-	return free
+	t.Fatal("no free ports")
+	return nil
 }
 
 func at(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
