@@ -354,6 +354,49 @@ func TestVerdicts(t *testing.T) {
 			5 1 invoke release grant=1
 			6 1 ok release grant=1`,
 			reason: "process 2 (grant 2) was granted the lock by 3 ms although process 1 (grant 1) still held it: its release, which succeeded, was invoked only at 5 ms"},
+		{name: "a session that began too early to explain a refusal", want: Illegal, events: `
+			0 1 invoke acquire
+			1 1 ok acquire grant=1
+			1.5 2 invoke acquire
+			2 1 invoke release grant=1
+			2.5 2 ok acquire grant=2 session
+			3 1 ok release grant=1
+			5 3 invoke acquire
+			6 3 ok acquire grant=3
+			7 3 invoke release grant=3
+			8 3 ok release grant=3
+			10 4 invoke acquire
+			11 4 fail acquire error=held`,
+			reason: "process 3 (grant 3) had ended by 8 ms, and no acquire of unknown outcome explains it"},
+		{name: "released before the one before it in token order had ended", want: Illegal, events: `
+			0 1 invoke acquire
+			0.1 2 invoke acquire
+			0.2 1 ok acquire grant=1 token=1 valid=10
+			4 2 ok acquire grant=2 token=2 valid=1
+			5 2 invoke release grant=2
+			6 2 ok release grant=2`,
+			reason: "process 2 (grant 2, token 2) was granted the lock by 4 ms although process 1 (grant 1, token 1) still held it: its lease ran until 10 ms"},
+		{name: "renewed after a later token was granted", want: Illegal, events: `
+			0 1 invoke acquire
+			0.1 2 invoke acquire
+			0.2 1 ok acquire grant=1 token=1 valid=10
+			12 2 ok acquire grant=2 token=2 session
+			13 2 info renewed grant=2 from=7
+			14 2 invoke release grant=2
+			15 2 fail release grant=2 error=not-held
+			16 1 invoke renew grant=1
+			17 1 ok renew grant=1 valid=1`,
+			reason: "process 2 (grant 2, token 2) was granted the lock by 12 ms although process 1 (grant 1, token 1) still held it: its lease ran until 17 ms"},
+		{name: "released before it is granted", want: Unknown, events: `
+			0 1 invoke acquire
+			1 1 ok acquire grant=1 token=1 valid=10
+			1.5 2 invoke acquire
+			2 3 invoke release grant=2
+			14 3 ok release grant=2
+			20 2 ok acquire grant=2 token=2 valid=100
+			21 1 invoke renew grant=1
+			22 1 fail renew grant=1 error=not-held`,
+			reason: "grant 2, which the history never grants"},
 		{name: "an unknown grant", want: Unknown, events: `
 			0 1 invoke release grant=7
 			1 1 ok release grant=7`,

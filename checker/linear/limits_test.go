@@ -167,6 +167,21 @@ func hard(n int) ([]Op, int) {
 	return ops, int(g)
 }
 
+// TestSearchTells lets the search find that there is no order, and shows it.
+func TestSearchTells(t *testing.T) {
+	ops, grants := hard(3)
+	k := keyOps{name: "k", ops: ops, grants: int32(grants)}
+	r := k.decide(testLimits(), Options{})
+	if r.Verdict != Illegal || !r.Searched || !strings.HasPrefix(r.Reason, "no order of these ") {
+		t.Fatalf("%s, searched %v: %s", r.Verdict, r.Searched, r.Reason)
+	}
+	t.Log(r.Reason)
+	var page strings.Builder
+	if err := Visualize(&page, r); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSearchIsLimited(t *testing.T) {
 	ops, grants := hard(40)
 	for _, opts := range []Options{

@@ -106,9 +106,6 @@ func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a test binary")
 	}
-	if raceEnabled {
-		t.Skip("the mistakes have nothing to do with races")
-	}
 	binary := buildMutants(t)
 	if out, failed := runMutant(t, binary, 0); failed {
 		t.Fatalf("the tests fail without any mistake:\n%s", out)

@@ -4,5 +4,3 @@ package linear
 
 // histories is how many random histories an ordinary test compares.
 const histories = 200_000
-
-const raceEnabled = false

@@ -4,5 +4,3 @@ package linear
 
 // histories is fewer when each takes ten times as long.
 const histories = 10_000
-
-const raceEnabled = true
