@@ -39,7 +39,7 @@ func (j *Judge) completeAcquire(p *proc, op *operation, o *history.Op) {
 		j.exp.AcquiresFailed++
 		if o.Error == history.ErrHeld || (o.Error == history.ErrNoQuorum && k.held > 0) {
 			j.exp.AcquiresRefused++
-			j.earned.contended = true
+			k.contended = true
 		}
 		if o.Error == history.ErrHeld {
 			k.confirmHeld(op.at, o.Time)

@@ -36,8 +36,7 @@ type Exposure struct {
 
 // earned is what a pass needs beside the absence of anomalies.
 type earned struct {
-	twoHolders   bool // grants of one key to two processes
-	contended    bool // an acquire waited or was refused
+	contested    bool // grants of one key to two processes, and an acquire of it that waited or was refused
 	tokens       bool
 	twoTokens    bool // on one key
 	release      bool
@@ -53,13 +52,10 @@ func (j *Judge) countGrant(g *grant) {
 	j.results[Exclusion].Checked++
 	j.results[Lease].Checked++
 	k.procs[g.proc] = true
-	if len(k.procs) > 1 {
-		j.earned.twoHolders = true
-	}
 	for _, h := range k.active {
 		if h.proc != g.proc && h.end.at > g.invoke {
 			e.AcquiresWaited++
-			j.earned.contended = true
+			k.contended = true
 			break
 		}
 	}
@@ -129,6 +125,7 @@ func (j *Judge) finishExposure() {
 	}
 	holders := map[history.Process]bool{}
 	for _, k := range j.order {
+		j.earned.contested = j.earned.contested || (k.contended && len(k.procs) > 1)
 		for p := range k.procs {
 			holders[p] = true
 		}
@@ -151,7 +148,7 @@ func (j *Judge) decide(name string, r *Result) {
 	}
 	switch name {
 	case Exclusion, Lease, Linearizable:
-		unknown(e.twoHolders && e.contended, "no key was granted to two processes with an acquire that waited or was refused")
+		unknown(e.contested, "no key was granted to two processes with an acquire that waited or was refused")
 	case Fencing:
 		if j.exp.AcquiresOK > 0 && !e.tokens {
 			r.Verdict, r.Reason = NotApplicable, "this lock gives no tokens: nothing can fence a holder that has lost it"

@@ -83,6 +83,8 @@ type keyState struct {
 	hasLast  bool
 	procs    map[history.Process]bool // granted to
 
+	contended bool // an acquire waited or was refused
+
 	tokens   map[uint64]tokenUse
 	top, low tokenUse // highest token so far; the same without the latest stamp
 	topAt    int64
@@ -192,6 +194,7 @@ func (j *Judge) invoke(p *proc, o *history.Op) {
 				g.release, g.relIdx = history.Some(o.Time), o.Index
 			}
 		}
+		j.earned.release = true
 		invokeRelease(op)
 	case history.Close:
 		op.ending = slices.Clone(p.held)

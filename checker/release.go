@@ -61,7 +61,6 @@ func (j *Judge) completeRelease(op *operation, o *history.Op) {
 			op.key.unconfirmed = append(op.key.unconfirmed, r)
 		}
 	}
-	j.earned.release = true
 	j.results[Release].Checked++
 	if o.Type != history.OK || g == nil || !g.granted {
 		return
@@ -111,7 +110,7 @@ func (g *grant) extend(f string, from, sent int64, o *history.Op) {
 	switch {
 	case g.promise == session && (f != history.Check || o.Session || o.From.Set || o.Valid.Set):
 		g.proof = max(g.proof, sent)
-	case g.promise == timed && o.Valid.Set:
+	case g.promise == timed && f == history.Renew && o.Valid.Set: // a check extends nothing
 		g.renewed(term{from: from, ok: o.Time, end: from + o.Valid.V, valid: o.Valid.V, certain: true})
 	}
 }
