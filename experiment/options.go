@@ -37,6 +37,7 @@ type Options struct {
 	Nemesis     []string           `json:"nemesis"`
 	Target      string             `json:"target"`
 	Interval    time.Duration      `json:"interval"`
+	AtOnce      int                `json:"at_once"`
 	Duration    time.Duration      `json:"duration"`
 	Seed        uint64             `json:"seed"`
 	Plan        []nemesis.Step     `json:"-"` // in place of one that is drawn
@@ -59,7 +60,7 @@ type Options struct {
 func Defaults() Options {
 	return Options{
 		Backend: cluster.Redis, Workers: 5, Keys: "coarse", TTL: time.Second, Store: fencedstore.Monotonic,
-		Target: nemesis.Holder, Interval: 2 * time.Second, Duration: 20 * time.Second,
+		Target: nemesis.Holder, Interval: 2 * time.Second, AtOnce: 1, Duration: 20 * time.Second,
 		Hold: 3 * time.Millisecond, RetryDelay: 10 * time.Millisecond, Wait: 5 * time.Second,
 		Persistence: "none", OnSuspended: runner.Continue, Network: local.NetworkAuto, Proxy: "auto", Out: "store",
 	}
@@ -93,12 +94,10 @@ func (o *Options) Settle() error {
 			return fmt.Errorf("property %q is not known; there are %s", p, strings.Join(checker.Properties, ", "))
 		}
 	}
-	for _, n := range o.Nemesis {
-		if _, err := nemesis.Find(n); err != nil {
-			return err
-		}
+	if err := o.settleChoices(); err != nil {
+		return err
 	}
-	return o.settleChoices()
+	return o.Possible(o.Network != local.NetworkLoopback)
 }
 
 func (o *Options) settleClient() error {
@@ -151,7 +150,6 @@ func (o *Options) settleChoices() error {
 		flag, value string
 		known       []string
 	}{
-		{"target", o.Target, nemesis.Aims},
 		{"persistence", o.Persistence, []string{"none", "aof"}},
 		{"on-suspended", o.OnSuspended, []string{runner.Continue, runner.Pause}},
 		{"network", o.Network, []string{local.NetworkAuto, local.NetworkLab, local.NetworkLoopback}},
@@ -172,6 +170,8 @@ func (o *Options) settleChoices() error {
 		return fmt.Errorf("duration %v is not above zero", o.Duration)
 	case o.Interval <= 0 && len(o.Nemesis) > 0:
 		return fmt.Errorf("interval %v is not above zero", o.Interval)
+	case o.AtOnce < 1:
+		return fmt.Errorf("at-once %d is below 1", o.AtOnce)
 	case o.Hold < 0 || o.RetryDelay < 0 || o.Wait < 0 || o.Rate < 0:
 		return fmt.Errorf("hold, retry-delay, wait and rate cannot be below zero")
 	}
@@ -196,12 +196,14 @@ func (o *Options) name() string {
 		what = strings.Join(o.Nemesis, "+")
 	}
 	client := strings.TrimPrefix(o.Client, o.Backend+"/")
-	return strings.ReplaceAll(o.Backend+"-"+client+"-"+what, "/", "-")
+	return strings.NewReplacer("/", "-", ":", "-").Replace(o.Backend + "-" + client + "-" + what)
 }
 
 // proxied reports whether the links lead through toxiproxy: they need not when
 // no fault of the run works on a link.
-func (o *Options) proxied() bool { return o.Proxy == "always" }
+func (o *Options) proxied() bool {
+	return o.Proxy == "always" || nemesis.AnyOnLinks(o.Nemesis, o.Plan)
+}
 
 func (o *Options) opTimeout() time.Duration { return max(5*time.Second, 4*o.TTL) }
 

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockcheck/lockcheck/checker"
@@ -59,6 +60,7 @@ type run struct {
 	undo []func() error
 
 	cluster cluster.Cluster
+	lab     *local.Cluster // the same, with what faults are made of
 	network string
 	rec     *history.Recorder
 	judge   *liveJudge
@@ -150,7 +152,7 @@ func (r *run) startCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.cluster = c
+	r.cluster, r.lab = c, c
 	r.later(func() error {
 		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 		defer cancel()
@@ -167,13 +169,13 @@ func (r *run) draw() []nemesis.Step {
 	}
 	return nemesis.Plan(generator.Stream(r.o.Seed, generator.StreamNemesis), nemesis.Config{
 		Faults: r.o.Nemesis, Target: r.o.Target, Interval: r.o.Interval, Duration: r.o.Duration,
-		Quiet: min(r.o.quiet(), r.o.Duration/2), TTL: r.o.TTL,
+		Quiet: r.o.quiet(), TTL: r.o.TTL, AtOnce: r.o.AtOnce, Setting: r.o.setting(r.network == local.NetworkLab),
 	})
 }
 
 // quiet is the time without faults at the end of a run, in which a stuck lock
 // would show.
-func (o *Options) quiet() time.Duration { return max(5*o.TTL, 3*time.Second) }
+func (o *Options) quiet() time.Duration { return min(max(5*o.TTL, 3*time.Second), o.Duration/2) }
 
 // parameters is what test.json holds.
 type parameters struct {
@@ -235,7 +237,7 @@ func (r *run) startRunner() error {
 	}
 	r.runner = runner.New(runner.Config{
 		Place: r.cluster, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
-		Recorder: r.rec, Log: r.log,
+		System: r.system(), Recorder: r.rec, Log: r.log,
 		Command: func(int) *exec.Cmd {
 			if len(r.o.ClientCmd) > 0 {
 				return exec.Command(r.o.ClientCmd[0], r.o.ClientCmd[1:]...)
@@ -325,7 +327,7 @@ func (r *run) perform(ctx context.Context) error {
 	healed := make(chan struct{})
 	go guard.Wrap(func() {
 		defer close(healed)
-		r.runner.Nemesis(ctx, r.plan)
+		r.runner.Nemesis(ctx, r.plan, r.o.Duration-r.o.quiet())
 	})()
 	r.runner.Workload(ctx, r.o.Seed, cfg, r.o.Duration)
 	<-healed
@@ -349,6 +351,7 @@ func (r *run) workload() (generator.Config, error) {
 // The history is complete before the judgement, whatever that comes to.
 func (r *run) conclude(ctx context.Context, story error) error {
 	r.tell("judging")
+	whole := r.whole(ctx)
 	r.runner.Close()
 	recErr := r.rec.Close()
 	r.res.Events = r.rec.Len()
@@ -356,12 +359,13 @@ func (r *run) conclude(ctx context.Context, story error) error {
 	if err != nil {
 		res = checker.Unjudged(err)
 	}
-	for _, e := range []error{story, recErr, r.runner.Unhealed()} {
+	for _, e := range []error{story, recErr, r.runner.Unhealed(), whole} {
 		if e != nil && !errors.Is(e, errViolation) {
 			res.Reasons = append(res.Reasons, reason(e))
 		}
 	}
 	for _, f := range r.o.Nemesis {
+		f, _, _ := strings.Cut(f, ":")
 		if res.Exposure.Faults[f] == 0 && !slices.Contains(res.Reasons, checker.NeverInForce(f)) {
 			res.Reasons = append(res.Reasons, checker.NeverInForce(f))
 		}
@@ -372,6 +376,19 @@ func (r *run) conclude(ctx context.Context, story error) error {
 	werr := r.dir.WriteJSON("results.json", r.res)
 	r.dir.Finish()
 	return errors.Join(recErr, werr)
+}
+
+// wholeWithin bounds the look at the lab after a run.
+const wholeWithin = 5 * time.Second
+
+// whole says what the faults have left behind.
+func (r *run) whole(ctx context.Context) error {
+	wctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wholeWithin)
+	defer cancel()
+	if err := r.lab.Whole(wctx); err != nil {
+		return fmt.Errorf("the lab was not whole after the run: %w", err)
+	}
+	return nil
 }
 
 // reason says an error as the reason for a verdict of unknown.

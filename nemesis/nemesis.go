@@ -3,7 +3,8 @@
 // evidence, read back by another route than the injection, and a heal that can
 // be called any number of times.
 //
-// It knows processes, not locks; what a target holds it is told by the System.
+// It knows processes, nodes and links, not locks; what a target holds it is
+// told by the System. It draws nothing while a run goes on: the plan does.
 package nemesis
 
 import (
@@ -12,20 +13,75 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2/client"
 )
 
-// A Target is a worker that a fault acts on, as it is at this moment.
+// A Target is a worker or a server node that a fault acts on, as it is at this
+// moment.
 type Target struct {
-	Worker  int         // its place, from 0
-	Process int64       // its number in the history
-	Grants  []uint64    // that it holds
-	OS      *os.Process // leader of a process group of its own: a worker may have children
+	Worker  int      // its place, from 0
+	Process int64    // its number in the history
+	Grants  []uint64 // that it holds
+
+	Node string // of a server; a worker's is empty
+
+	// OS is the leader of a worker's process group, since a worker may have
+	// children; a server is one process. It is nil for a server that is down.
+	OS *os.Process
 }
 
-// A System is what the faults act on.
-type System interface {
+func (t Target) String() string {
+	if t.Node != "" {
+		return t.Node
+	}
+	return fmt.Sprintf("worker %d", t.Worker)
+}
+
+// A System is what the faults act on. What is nil cannot be acted on.
+type System struct {
+	Setting
+	Workers Workers
+	Servers Servers
+	Network Network
+	Links   Links
+}
+
+// Workers are the processes under the runner.
+type Workers interface {
 	// Workers gives the workers that are alive, in order.
 	Workers() []Target
+}
+
+// Servers are the processes of the nodes.
+type Servers interface {
+	// Pid is the process of a node, or an error while it is down.
+	Pid(node string) (int, error)
+	// Leader is the node that leads, as the servers themselves say.
+	Leader(ctx context.Context) (string, error)
+	Kill(node string) error
+	// Restart starts nodes that are down and waits until they serve.
+	Restart(ctx context.Context, keepData bool, nodes ...string) error
+	// DataID changes when a node's data is lost.
+	DataID(node string) (string, error)
+	// HandOver asks the leader to let another one lead.
+	HandOver(ctx context.Context) error
+}
+
+// Network is what lies between the nodes.
+type Network interface {
+	// Cut makes a node deaf to others: their packets are lost as they arrive.
+	Cut(node string, from ...string) error
+	// HealCuts ends every cut. It is idempotent.
+	HealCuts() error
+	// Dropped counts the packets that the cuts at a node have lost, by sender.
+	Dropped(node string) (map[string]uint64, error)
+}
+
+// Links lie between a worker and each node, and the store: one toxiproxy each.
+type Links interface {
+	Proxies() *toxiproxy.Client
+	ProxyName(worker int, node string) string
 }
 
 // Evidence is what was read back, for the history.
@@ -35,7 +91,7 @@ type Evidence map[string]any
 // cancelled, and it says what it found.
 type Heal func(context.Context) (Evidence, error)
 
-// A Fault is one kind of fault.
+// A Fault is one fault, ready to be put in force.
 type Fault interface {
 	// Name is how the command line and the history call it.
 	Name() string
@@ -44,68 +100,27 @@ type Fault interface {
 	Inject(ctx context.Context, targets []Target) (Evidence, Heal, error)
 }
 
-// Faults lists every kind of fault.
-func Faults() []Fault { return []Fault{Pause{}, Kill{}} }
+// nothing is the heal of a fault that is over when it is done.
+func nothing(context.Context) (Evidence, error) { return nil, nil }
 
-// Find gives the fault of that name.
-func Find(name string) (Fault, error) {
-	var known []string
-	for _, f := range Faults() {
-		if f.Name() == name {
-			return f, nil
-		}
-		known = append(known, f.Name())
-	}
-	return nil, fmt.Errorf("fault %q is not known; there are %v", name, known)
-}
-
-// Whom a fault is aimed at.
 const (
-	Holder = "holder" // a worker that holds a lock
-	Random = "random" // any worker
-	All    = "all"    // every worker
+	// provedWithin bounds the wait for a signal to show in /proc, and an undoing.
+	provedWithin = 2 * time.Second
+	// RestartWithin bounds a heal that starts servers: on a busy machine a Java
+	// server takes its time, and a quorum may have to form.
+	RestartWithin = time.Minute
 )
 
-// Aims lists them.
-var Aims = []string{Holder, Random, All}
-
-// ErrNoTarget says that there was nobody to aim at.
-var ErrNoTarget = errors.New("no such target at that time")
-
-// holderPoll is how often a holder is looked for.
-const holderPoll = 500 * time.Microsecond
-
-// Choose gives the targets of a step. A holder is waited for until ctx ends,
-// since between two sections there may be none.
-func Choose(ctx context.Context, sys System, s Step) ([]Target, error) {
-	for {
-		ws := sys.Workers()
-		if s.Target == Holder {
-			ws = holders(ws)
-		}
-		switch {
-		case len(ws) > 0 && s.Target == All:
-			return ws, nil
-		case len(ws) > 0:
-			i := int(s.Pick % uint64(len(ws)))
-			return ws[i : i+1], nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%s %s: %w", s.Fault, s.Target, ErrNoTarget)
-		case <-time.After(holderPoll):
-		}
+// undone heals what was done halfway, although ctx may be over, and joins what
+// came of that to the reason.
+func undone(ctx context.Context, heal Heal, within time.Duration, why error) error {
+	hctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+	defer cancel()
+	_, err := heal(hctx)
+	if err != nil {
+		err = fmt.Errorf("and what was done halfway could not be undone: %w", err)
 	}
-}
-
-func holders(ws []Target) []Target {
-	var hs []Target
-	for _, w := range ws {
-		if len(w.Grants) > 0 {
-			hs = append(hs, w)
-		}
-	}
-	return hs
+	return errors.Join(why, err)
 }
 
 // poll calls f every millisecond until it is true or the time is over.
@@ -122,5 +137,13 @@ func poll(ctx context.Context, within time.Duration, f func() (bool, error)) err
 			return ctx.Err()
 		case <-time.After(time.Millisecond):
 		}
+	}
+}
+
+// wait is a pause that ends early with ctx.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }

@@ -2,20 +2,12 @@ package nemesis
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"flag"
-	"math/rand/v2"
 	"os"
 	"os/exec"
-	"reflect"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 func worker(t *testing.T, i int) Target {
 	t.Helper()
@@ -102,69 +94,5 @@ func TestKill(t *testing.T) {
 	defer cancel()
 	if _, _, err := (Kill{Signal: func(*os.Process) error { return nil }}).Inject(ctx, []Target{worker(t, 1)}); err == nil {
 		t.Error("a kill that did not happen was believed")
-	}
-}
-
-type fixed []Target
-
-func (f fixed) Workers() []Target { return f }
-
-func TestChoose(t *testing.T) {
-	sys := fixed{{Worker: 0}, {Worker: 1, Grants: []uint64{7}}, {Worker: 2, Grants: []uint64{8}}}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	for _, c := range []struct {
-		target string
-		pick   uint64
-		want   []int
-	}{{Holder, 0, []int{1}}, {Holder, 5, []int{2}}, {Random, 3, []int{0}}, {All, 1, []int{0, 1, 2}}} {
-		ts, err := Choose(ctx, sys, Step{Target: c.target, Pick: c.pick})
-		var got []int
-		for _, w := range ts {
-			got = append(got, w.Worker)
-		}
-		if err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s %d: %v %v", c.target, c.pick, got, err)
-		}
-	}
-	if _, err := Choose(ctx, fixed{{Worker: 0}}, Step{Target: Holder}); !errors.Is(err, ErrNoTarget) {
-		t.Error(err)
-	}
-}
-
-// The plan of a seed is fixed: a change of the generator must be meant.
-func TestPlanGolden(t *testing.T) {
-	cfg := Config{Faults: []string{"pause", "kill"}, Target: Holder, Interval: 2 * time.Second, Duration: 30 * time.Second, Quiet: 6 * time.Second, TTL: time.Second}
-	got, err := json.MarshalIndent(PlanFile{Seed: 7, Steps: Plan(rand.New(rand.NewPCG(7, 1)), cfg)}, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const file = "testdata/plan.golden.json"
-	if *update {
-		os.MkdirAll("testdata", 0o755)
-		if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil || strings.TrimSpace(string(want)) != string(got) {
-		t.Errorf("%v\ngot %s\nwant %s", err, got, want)
-	}
-	p, err := ReadPlan(got)
-	if err != nil || len(p.Steps) == 0 {
-		t.Fatal(p, err)
-	}
-	for i, s := range p.Steps {
-		if s.At+s.Duration > cfg.Duration-cfg.Quiet || i > 0 && s.At < p.Steps[i-1].At+p.Steps[i-1].Duration {
-			t.Errorf("step %d: %v", i, s)
-		}
-	}
-}
-
-func TestReadPlanRefuses(t *testing.T) {
-	for _, s := range []string{"", "{", `{"steps":[{"fault":"meteor","target":"all"}]}`, `{"steps":[{"fault":"pause","target":"moon"}]}`, `{"steps":[{"fault":"pause","target":"all","at":-1}]}`} {
-		if _, err := ReadPlan([]byte(s)); err == nil {
-			t.Errorf("%s was taken", s)
-		}
 	}
 }

@@ -9,8 +9,13 @@ import (
 	"time"
 )
 
-// provedWithin bounds the wait for a signal to show in /proc.
-const provedWithin = 2 * time.Second
+var pauseEntry = Entry{
+	Name:  "pause",
+	About: "stop workers (SIGSTOP) and continue them later, as a stop-the-world collection does",
+	Acts:  OnWorkers,
+	Aims:  workerAims,
+	New:   func(context.Context, System, Step) (Fault, error) { return Pause{}, nil },
+}
 
 // Pause stops workers with SIGSTOP, as a stop-the-world collection does: keep-
 // alives, heartbeats and timers stop with the rest. The heal is SIGCONT.
@@ -29,54 +34,59 @@ func signal(p *os.Process, sig syscall.Signal) error {
 }
 
 // Name is "pause".
-func (Pause) Name() string { return "pause" }
+func (Pause) Name() string { return pauseEntry.Name }
 
 // Inject stops the targets. The evidence is the state that the kernel shows for
 // every process of each worker: T.
 func (p Pause) Inject(ctx context.Context, ts []Target) (Evidence, Heal, error) {
-	stop := p.Stop
+	return freeze(ctx, ts, p.Stop, signal, stopped)
+}
+
+// freeze stops targets and proves it. Workers are signalled and looked at as a
+// group, servers as one process.
+func freeze(ctx context.Context, ts []Target, stop func(*os.Process) error, send func(*os.Process, syscall.Signal) error, is func(int) (bool, error)) (Evidence, Heal, error) {
 	if stop == nil {
-		stop = func(p *os.Process) error { return signal(p, syscall.SIGSTOP) }
+		stop = func(p *os.Process) error { return send(p, syscall.SIGSTOP) }
 	}
 	begun := time.Now()
-	heal := func(hctx context.Context) (Evidence, error) { return resume(hctx, ts, begun) }
+	heal := func(hctx context.Context) (Evidence, error) {
+		lasted := time.Since(begun)
+		var errs []error
+		for _, t := range ts {
+			if err := thaw(hctx, t, send, is); err != nil {
+				errs = append(errs, fmt.Errorf("continue %v: %w", t, err))
+			}
+		}
+		return Evidence{"stopped_ms": lasted.Milliseconds()}, errors.Join(errs...)
+	}
 	for _, t := range ts {
 		err := stop(t.OS)
 		if err == nil {
-			err = poll(ctx, provedWithin, func() (bool, error) { return stopped(t.OS.Pid) })
+			err = poll(ctx, provedWithin, func() (bool, error) { return is(t.OS.Pid) })
 		}
 		if err != nil {
-			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), provedWithin)
-			defer cancel()
-			_, herr := heal(undo)
-			return nil, nil, errors.Join(fmt.Errorf("pause worker %d: %w", t.Worker, err), herr)
+			return nil, nil, undone(ctx, heal, provedWithin, fmt.Errorf("pause %v: %w", t, err))
 		}
 	}
 	return Evidence{"state": "T", "pids": pids(ts)}, heal, nil
 }
 
-func resume(ctx context.Context, ts []Target, begun time.Time) (Evidence, error) {
-	var errs []error
-	lasted := time.Since(begun)
-	for _, t := range ts {
-		err := signal(t.OS, syscall.SIGCONT)
-		if errors.Is(err, os.ErrProcessDone) {
-			continue // it died while it was stopped: there is nothing to continue
-		}
-		if err == nil {
-			err = poll(ctx, provedWithin, func() (bool, error) {
-				is, err := stopped(t.OS.Pid)
-				if errors.Is(err, os.ErrNotExist) {
-					return true, nil
-				}
-				return !is, err
-			})
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("continue worker %d: %w", t.Worker, err))
-		}
+// thaw continues one target. One that died while it was stopped is left alone.
+func thaw(ctx context.Context, t Target, send func(*os.Process, syscall.Signal) error, is func(int) (bool, error)) error {
+	err := send(t.OS, syscall.SIGCONT)
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
 	}
-	return Evidence{"stopped_ms": lasted.Milliseconds()}, errors.Join(errs...)
+	if err != nil {
+		return err
+	}
+	return poll(ctx, provedWithin, func() (bool, error) {
+		stopped, err := is(t.OS.Pid)
+		if errors.Is(err, os.ErrNotExist) {
+			return true, nil
+		}
+		return !stopped, err
+	})
 }
 
 func pids(ts []Target) []int {

@@ -17,3 +17,5 @@ func stopped(pid int) (bool, error) {
 	}
 	return bytes.HasPrefix(bytes.TrimSpace(out), []byte("T")), nil
 }
+
+func halted(pid int) (bool, error) { return stopped(pid) }

@@ -14,34 +14,52 @@ import (
 )
 
 const (
-	// injectWithin bounds an injection, and the wait for a holder to appear.
-	injectWithin = 5 * time.Second
+	// injectWithin bounds an injection, and the wait for its targets and for its
+	// evidence: an election takes its time on a busy machine.
+	injectWithin = 15 * time.Second
 	// healWithin bounds a heal, which runs although the run may be over.
-	healWithin = 10 * time.Second
+	healWithin = nemesis.RestartWithin
 )
 
-// Nemesis carries out a plan, counted from now. It comes back when every fault
-// is healed, at once if ctx ends.
-func (r *Runner) Nemesis(ctx context.Context, steps []nemesis.Step) {
+// Nemesis carries out a plan, counted from now, until a time after which no
+// fault is to begin. It comes back when every fault is healed, at once if ctx
+// ends. What was planned to come after another fault waits for its heal, so that
+// a slow machine does not make two faults of one.
+func (r *Runner) Nemesis(ctx context.Context, steps []nemesis.Step, until time.Duration) {
 	begun := time.Now()
+	over := make([]chan struct{}, len(steps))
+	for i := range over {
+		over[i] = make(chan struct{})
+	}
 	var wg sync.WaitGroup
-	for _, s := range steps {
+	for i, s := range steps {
 		wg.Go(guard.Wrap(func() {
+			defer close(over[i])
 			if !sleep(ctx, time.Until(begun.Add(s.At))) {
 				return
 			}
-			f, err := nemesis.Find(s.Fault)
-			if err != nil {
-				r.cfg.Log.Error("plan", "error", err)
-				return
+			for k, earlier := range steps {
+				if k != i && (earlier.At+earlier.Duration < s.At || earlier.At+earlier.Duration == s.At && k < i) {
+					<-over[k]
+				}
 			}
-			in := r.Inject(ctx, f, s)
-			sleep(ctx, s.Duration)
-			in.Heal(ctx)
+			switch {
+			case ctx.Err() != nil:
+			case time.Since(begun) > until:
+				r.skip(s, errTooLate)
+			default:
+				in := r.Inject(ctx, s)
+				if in.Err == nil {
+					sleep(ctx, s.Duration)
+				}
+				in.Heal(ctx)
+			}
 		}))
 	}
 	wg.Wait()
 }
+
+var errTooLate = errors.New("the faults before it took so long that its time was over")
 
 // An Injection is a fault on its way through its phases.
 type Injection struct {
@@ -58,22 +76,33 @@ type Injection struct {
 
 // Inject chooses the targets, puts the fault in force and records what came of
 // it: asked before anything happens, then done with the evidence, or skipped.
-func (r *Runner) Inject(ctx context.Context, f nemesis.Fault, s nemesis.Step) *Injection {
+func (r *Runner) Inject(ctx context.Context, s nemesis.Step) *Injection {
 	ictx, cancel := context.WithTimeout(ctx, injectWithin)
 	defer cancel()
-	ts, err := nemesis.Choose(ictx, r, s)
-	return r.inject(ictx, f, ts, err)
+	sys := r.cfg.System
+	sys.Workers = r
+	ts, err := nemesis.Choose(ictx, sys, s)
+	var f nemesis.Fault
+	if err == nil {
+		f, err = nemesis.Make(ictx, sys, s)
+	}
+	return r.inject(ictx, s.Fault, f, ts, err)
 }
 
 // InjectOn puts a fault in force on given targets.
 func (r *Runner) InjectOn(ctx context.Context, f nemesis.Fault, ts ...nemesis.Target) *Injection {
 	ictx, cancel := context.WithTimeout(ctx, injectWithin)
 	defer cancel()
-	return r.inject(ictx, f, ts, nil)
+	return r.inject(ictx, f.Name(), f, ts, nil)
 }
 
-func (r *Runner) inject(ctx context.Context, f nemesis.Fault, ts []nemesis.Target, err error) *Injection {
-	in := &Injection{r: r, name: f.Name(), number: int(r.faults.Add(1)), targets: ts}
+// skip records a fault that is not even tried.
+func (r *Runner) skip(s nemesis.Step, why error) *Injection {
+	return r.inject(context.Background(), s.Fault, nil, nil, why)
+}
+
+func (r *Runner) inject(ctx context.Context, name string, f nemesis.Fault, ts []nemesis.Target, err error) *Injection {
+	in := &Injection{r: r, name: name, number: int(r.faults.Add(1)), targets: ts}
 	in.record(history.Asked, nil, nil)
 	if err == nil {
 		in.expectDeath(true)
@@ -95,6 +124,7 @@ func (r *Runner) inject(ctx context.Context, f nemesis.Fault, ts []nemesis.Targe
 	return in
 }
 
+// killName is the one fault that ends the sections of its targets.
 var killName = nemesis.Kill{}.Name()
 
 // expectDeath tells the workers that are to be killed, so that their end is not
@@ -137,6 +167,10 @@ func (in *Injection) Heal(ctx context.Context) {
 func (in *Injection) record(phase string, ev nemesis.Evidence, why error) {
 	v := history.Fault{Fault: in.number, Phase: phase, Evidence: ev}
 	for _, t := range in.targets {
+		if t.Node != "" {
+			v.Targets = append(v.Targets, fmt.Appendf(nil, "%q", t.Node))
+			continue
+		}
 		v.Targets = append(v.Targets, fmt.Appendf(nil, "%d", t.Process))
 		switch {
 		case phase != history.Done:

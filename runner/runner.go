@@ -41,6 +41,7 @@ type Config struct {
 	Setup       wire.Setup                 // for every session; what differs by worker is filled in
 	OpTimeout   time.Duration              // after which an operation is info; acquires may wait on top
 	OnSuspended string                     // Continue or Pause
+	System      nemesis.System             // what faults act on, besides the workers
 	Recorder    *history.Recorder
 	Log         *slog.Logger
 	Stderr      func(worker int) io.Writer // where a worker's standard error goes

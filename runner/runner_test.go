@@ -282,7 +282,7 @@ func TestKillAndPause(t *testing.T) {
 	ctx := context.Background()
 	g := start(t, 2)
 	d := g.acquire("k")
-	in := g.Inject(ctx, nemesis.Pause{}, nemesis.Step{Target: nemesis.Holder})
+	in := g.Inject(ctx, nemesis.Step{Fault: "pause", Target: nemesis.Holder})
 	if in.Err != nil {
 		t.Fatal(in.Err)
 	}
@@ -299,7 +299,7 @@ func TestKillAndPause(t *testing.T) {
 		t.Error(e, err)
 	}
 	g.acquire("k")
-	if in := g.Inject(ctx, nemesis.Kill{}, nemesis.Step{Target: nemesis.Holder}); in.Err != nil {
+	if in := g.Inject(ctx, nemesis.Step{Fault: "kill", Target: nemesis.Holder}); in.Err != nil {
 		t.Fatal(in.Err)
 	}
 	until(t, "the death is noticed", func() bool { return len(g.Worker(0).Holds()) == 0 })

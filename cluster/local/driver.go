@@ -33,6 +33,13 @@ type driver interface {
 // its data may come back.
 type forgetter interface {
 	forget(ctx context.Context, m *member, all []*member) error
+	// anew is what is left of that when no quorum remains to be told.
+	anew(m *member) error
+}
+
+// A steppingDown is a driver whose leader can be asked to let another one lead.
+type steppingDown interface {
+	handOver(ctx context.Context, all []*member) error
 }
 
 type named struct {
@@ -59,10 +66,10 @@ func newDriver(spec cluster.Spec) (driver, error) {
 	case cluster.Redis:
 		return &redisDriver{path: paths[redisServer], nodes: 1, aof: aof}, nil
 	case cluster.Redlock:
-		return &redisDriver{path: paths[redisServer], nodes: 5, aof: aof}, nil
+		return &redisDriver{path: paths[redisServer], nodes: redlockNodes, aof: aof}, nil
 	case cluster.Sentinel:
 		return &sentinelDriver{
-			redis:    redisDriver{path: paths[redisServer], nodes: 3, aof: aof},
+			redis:    redisDriver{path: paths[redisServer], nodes: sentinelServers, aof: aof},
 			sentinel: paths[redisSentinel],
 		}, nil
 	case cluster.ZooKeeper:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -137,6 +138,37 @@ func (d *etcdDriver) forget(ctx context.Context, m *member, all []*member) error
 		return err
 	}
 	return os.WriteFile(filepath.Join(m.dir, joiningFile), nil, 0o600)
+}
+
+// anew lets a member begin as at the cluster's first start.
+func (d *etcdDriver) anew(m *member) error {
+	err := os.Remove(filepath.Join(m.dir, joiningFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// handOver has the leader move the lead to the member after it.
+func (d *etcdDriver) handOver(ctx context.Context, all []*member) error {
+	name, err := d.leader(ctx, all)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(m *member) bool { return m.name == name })
+	next, err := etcdStatus(ctx, all[(i+1)%len(all)])
+	if err != nil {
+		return fmt.Errorf("ask who is to lead: %w", err)
+	}
+	c, err := etcdClient(all[i].addr(0))
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", name, err)
+	}
+	defer c.Close()
+	if _, err := c.MoveLeader(ctx, next.Header.MemberId); err != nil {
+		return fmt.Errorf("move the lead from %s: %w", name, err)
+	}
+	return nil
 }
 
 // leader is the member that says so in the newest term.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -54,37 +55,44 @@ func (c *Cluster) Kill(node string) error {
 	return nil
 }
 
-// Restart starts a node's server again, killing it first if it runs, and waits
-// until it serves in its cluster. With keepData false it starts with an empty
-// data directory, which a quorum of the others must allow where the backend has
-// one.
-func (c *Cluster) Restart(ctx context.Context, node string, keepData bool) error {
-	m, err := c.member(node)
-	if err != nil {
-		return fmt.Errorf("restart: %w", err)
+// Restart starts nodes' servers again, killing those that run, and waits until
+// they serve in their cluster. With keepData false they start with empty data
+// directories. Where the backend has a quorum it is asked to allow that, if the
+// other nodes make one; if not, the nodes come back as if nothing had ever been.
+func (c *Cluster) Restart(ctx context.Context, keepData bool, nodes ...string) error {
+	if err := c.restart(ctx, keepData, nodes); err != nil {
+		return fmt.Errorf("restart %s: %w", strings.Join(nodes, ", "), err)
+	}
+	return nil
+}
+
+func (c *Cluster) restart(ctx context.Context, keepData bool, nodes []string) error {
+	var ms []*member
+	for _, n := range nodes {
+		m, err := c.member(n)
+		if err != nil {
+			return err
+		}
+		ms = append(ms, m)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not ready after %v", startLimit))
 	defer cancel()
-	m.kill()
+	for _, m := range ms {
+		m.kill()
+	}
 	if !keepData {
-		if err := c.forget(ctx, m); err != nil {
-			return fmt.Errorf("restart %s without data: %w", node, err)
+		for _, m := range ms {
+			if err := c.forget(ctx, m); err != nil {
+				return fmt.Errorf("without data: %w", err)
+			}
 		}
 	}
-	cmd, err := c.driver.command(m, c.members)
-	if err != nil {
-		return fmt.Errorf("restart %s: %w", node, err)
+	if err := c.startAll(ms); err != nil {
+		return err
 	}
-	if err := m.start(cmd); err != nil {
-		return fmt.Errorf("restart %s: %w", node, err)
-	}
-	err = supervise(ctx, []*member{m}, func(ctx context.Context) error {
-		return c.driver.rejoined(ctx, m, c.members)
+	return supervise(ctx, ms, func(ctx context.Context) error {
+		return each(ms, func(m *member) error { return c.driver.rejoined(ctx, m, c.members) })
 	})
-	if err != nil {
-		return fmt.Errorf("restart %s: %w", node, err)
-	}
-	return nil
 }
 
 // forget removes a member's data.
@@ -92,10 +100,20 @@ func (c *Cluster) forget(ctx context.Context, m *member) error {
 	if err := os.RemoveAll(m.dataDir()); err != nil {
 		return err
 	}
-	if f, ok := c.driver.(forgetter); ok {
-		return f.forget(ctx, m, c.members)
+	f, ok := c.driver.(forgetter)
+	if !ok {
+		return nil
 	}
-	return nil
+	running := 0
+	for _, o := range c.members {
+		if _, err := o.process(); err == nil {
+			running++
+		}
+	}
+	if running <= len(c.members)/2 {
+		return f.anew(m)
+	}
+	return f.forget(ctx, m, c.members)
 }
 
 // Leader names the node that leads: the master for Sentinel, the leader for

@@ -137,7 +137,7 @@ func killAndRestart(t *testing.T, c *Cluster, backend string) {
 		newLeader(t, c, node)
 	}
 	for _, keep := range []bool{true, false} {
-		if err := c.Restart(t.Context(), node, keep); err != nil {
+		if err := c.Restart(t.Context(), keep, node); err != nil {
 			t.Fatal(err)
 		}
 		after, err := c.Pid(node)
@@ -330,13 +330,13 @@ func TestRestartData(t *testing.T) {
 	if _, err := askRedis(ctx, addr, "SET", "kept", "yes"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Restart(ctx, "n1", true); err != nil {
+	if err := c.Restart(ctx, true, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := askRedis(ctx, addr, "GET", "kept"); err != nil || v != "yes" {
 		t.Errorf("with its data, the node answers %v, %v", v, err)
 	}
-	if err := c.Restart(ctx, "n1", false); err != nil {
+	if err := c.Restart(ctx, false, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := askRedis(ctx, addr, "GET", "kept"); !errors.Is(err, errNil) {
@@ -365,7 +365,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"kill":    c.Kill("n2"),
-		"restart": c.Restart(ctx, "n2", true),
+		"restart": c.Restart(ctx, true, "n2"),
 		"cut":     c.Cut("n1", "n2"),
 	} {
 		if err == nil {

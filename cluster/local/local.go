@@ -190,6 +190,9 @@ func (c *Cluster) startAll(ms []*member) error {
 		if err != nil {
 			return err
 		}
+		if err := m.mark(); err != nil {
+			return err
+		}
 		return m.start(cmd)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // A host is a place for processes: a namespace of the lab, or this machine.
@@ -46,6 +47,27 @@ func (m *member) addr(i int) string {
 }
 
 func (m *member) dataDir() string { return filepath.Join(m.dir, "data") }
+
+// markFile tells one life of a member's data from the next. Servers take no
+// notice of it.
+const markFile = "lockcheck.id"
+
+var marks atomic.Int64
+
+// mark gives data that is new a number of its own.
+func (m *member) mark() error {
+	if err := os.MkdirAll(m.dataDir(), 0o700); err != nil {
+		return fmt.Errorf("create data directory of %s: %w", m.name, err)
+	}
+	file := filepath.Join(m.dataDir(), markFile)
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	}
+	if err := os.WriteFile(file, fmt.Append(nil, marks.Add(1)), 0o600); err != nil {
+		return fmt.Errorf("mark the data of %s: %w", m.name, err)
+	}
+	return nil
+}
 
 // start runs cmd as this member's server, its output appended to the log.
 func (m *member) start(cmd *exec.Cmd) error {

@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// redlockNodes is how many independent servers there are: the article's five.
+const redlockNodes = 5
+
 var redisRole = role{server: redisServer, ports: []int{6379}}
 
 // readyKey is set and deleted by the first operation.

@@ -15,7 +15,10 @@ import (
 
 var sentinelRole = role{server: redisSentinel, ports: []int{26379}}
 
-const sentinels = 3
+const (
+	sentinelServers = 3 // a master and its replicas
+	sentinels       = 3
+)
 
 // Sentinel's own times, in milliseconds. A master is down after one second, and
 // the whole failover then takes two or three.
@@ -217,6 +220,21 @@ func (d *sentinelDriver) leader(ctx context.Context, all []*member) (string, err
 		}
 	}
 	return "", fmt.Errorf("%w: no sentinel names one: %w", ErrNoLeader, errors.Join(errs...))
+}
+
+// handOver asks one sentinel after the other to promote a replica, as if the
+// master could not be reached.
+func (d *sentinelDriver) handOver(ctx context.Context, all []*member) error {
+	_, sentinels := d.split(all)
+	var errs []error
+	for _, s := range sentinels {
+		_, err := askRedis(ctx, s.addr(0), "SENTINEL", "FAILOVER", cluster.MasterName)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+	}
+	return errors.Join(errs...)
 }
 
 func (d *sentinelDriver) versions(ctx context.Context, all []*member) (map[string]string, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/lockcheck/lockcheck/clients/catalog"
 	"github.com/lockcheck/lockcheck/cluster"
 	"github.com/lockcheck/lockcheck/cluster/local"
+	"github.com/lockcheck/lockcheck/experiment"
 	"github.com/lockcheck/lockcheck/nemesis"
 	"github.com/lockcheck/lockcheck/scenario"
 )
@@ -42,11 +43,6 @@ var propertyAbout = map[string]string{
 	checker.Data:         "no stale write, no lost update, no write outside of a hold",
 	checker.Progress:     "somebody who tries is granted the lock in the end",
 	checker.Linearizable: "some order of the lock operations explains what was seen",
-}
-
-var faultAbout = map[string]string{
-	"pause": "stop workers (SIGSTOP) and continue them later, as a stop-the-world collection does",
-	"kill":  "kill workers (SIGKILL); new ones take their places",
 }
 
 func (a *app) listCommand() *cobra.Command {
@@ -81,9 +77,7 @@ func list(what string) []listed {
 			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")"}, e.Backends...))
 		}
 	case "faults":
-		for _, f := range nemesis.Faults() {
-			ls = append(ls, listed{Name: f.Name(), About: faultAbout[f.Name()], Runs: true})
-		}
+		return listFaults(local.Probe(context.Background()))
 	case "scenarios":
 		for _, s := range scenario.All {
 			ls = append(ls, listed{Name: s.Name, About: s.About, Runs: true})
@@ -92,6 +86,34 @@ func list(what string) []listed {
 		for _, p := range checker.Properties {
 			ls = append(ls, listed{Name: p, About: propertyAbout[p], Runs: true})
 		}
+	}
+	return ls
+}
+
+// listFaults says what each fault does, which forms it has, on which backends it
+// can work, and whether it can work here: lab is why there are no namespaces.
+func listFaults(lab error) []listed {
+	var ls []listed
+	for _, e := range nemesis.Faults() {
+		l := listed{Name: e.Name, About: e.About, Runs: true}
+		if len(e.Forms) > 0 {
+			l.About += " (" + e.Name + ":" + strings.Join(e.Forms, "|") + ")"
+		}
+		var on []string
+		for _, b := range cluster.Backends {
+			o := experiment.Defaults()
+			o.Backend, o.Nemesis, o.Target = b, []string{e.Name}, ""
+			if o.Possible(true) == nil {
+				on = append(on, b)
+			}
+		}
+		if len(on) < len(cluster.Backends) {
+			l.About += "; on " + strings.Join(on, ", ")
+		}
+		if lab != nil && e.Acts == nemesis.BetweenNodes {
+			l.Runs, l.Why = false, lab.Error()
+		}
+		ls = append(ls, l)
 	}
 	return ls
 }

@@ -61,9 +61,10 @@ func (f *runFlags) addWorkload(c *cobra.Command) {
 	fl := c.Flags()
 	fl.IntVar(&f.o.Workers, "workers", f.o.Workers, "worker processes")
 	fl.StringVar(&f.o.Keys, "keys", f.o.Keys, "lock granularity: coarse, user, order, or a number of keys")
-	fl.StringSliceVar(&f.o.Nemesis, "nemesis", nil, "faults, separated by commas: pause, kill")
-	fl.StringVar(&f.o.Target, "target", f.o.Target, "whom faults are aimed at: holder, random, all")
+	fl.StringSliceVar(&f.o.Nemesis, "nemesis", nil, "faults, separated by commas, e.g. pause,partition:ring; 'lockcheck list faults' shows them")
+	fl.StringVar(&f.o.Target, "target", f.o.Target, "whom faults are aimed at: holder, leader, random, majority, minority, all, or a name (n1, w2); a fault that knows no such target takes its own choice")
 	fl.DurationVar(&f.o.Interval, "interval", f.o.Interval, "mean time between faults")
+	fl.IntVar(&f.o.AtOnce, "at-once", f.o.AtOnce, "faults at a time, of different kinds of things (workers, servers, network, links)")
 	fl.DurationVar(&f.o.Duration, "duration", f.o.Duration, "of the workload")
 	fl.DurationVar(&f.o.Hold, "hold", f.o.Hold, "mean time in the section")
 	fl.DurationVar(&f.o.Wait, "wait", f.o.Wait, "how long a lock is tried for")
@@ -189,7 +190,7 @@ func (f *runFlags) again(c *cobra.Command) error {
 		"on-suspended": func() { f.o.OnSuspended = given.OnSuspended }, "network": func() { f.o.Network = given.Network },
 		"proxy": func() { f.o.Proxy = given.Proxy }, "workers": func() { f.o.Workers = given.Workers }, "keys": func() { f.o.Keys = given.Keys },
 		"nemesis": func() { f.o.Nemesis = given.Nemesis }, "target": func() { f.o.Target = given.Target },
-		"interval": func() { f.o.Interval = given.Interval }, "duration": func() { f.o.Duration = given.Duration },
+		"interval": func() { f.o.Interval = given.Interval }, "at-once": func() { f.o.AtOnce = given.AtOnce }, "duration": func() { f.o.Duration = given.Duration },
 		"hold": func() { f.o.Hold = given.Hold }, "wait": func() { f.o.Wait = given.Wait }, "rate": func() { f.o.Rate = given.Rate },
 		"stop-on-violation": func() { f.o.Stop = given.Stop },
 	} {
@@ -199,7 +200,7 @@ func (f *runFlags) again(c *cobra.Command) error {
 	}
 	// The saved plan is the one that was carried out; it is drawn anew only if
 	// what it was drawn from has changed.
-	for _, drawn := range []string{"seed", "nemesis", "target", "interval", "duration", "ttl"} {
+	for _, drawn := range []string{"seed", "nemesis", "target", "interval", "at-once", "duration", "ttl", "backend", "persistence", "workers"} {
 		if c.Flags().Changed(drawn) {
 			return nil
 		}
@@ -224,6 +225,9 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 	}
 	if left, err := a.enterLab(c.Context(), &f.o); left || err != nil {
 		return err
+	}
+	if err := f.o.Possible(local.Inside()); err != nil {
+		return usage(err)
 	}
 	live := &liveLine{w: a.err}
 	if f.o.Scenario == "" {

@@ -1,0 +1,65 @@
+package experiment
+
+import (
+	"fmt"
+
+	"github.com/lockcheck/lockcheck/cluster"
+	"github.com/lockcheck/lockcheck/cluster/local"
+	"github.com/lockcheck/lockcheck/nemesis"
+)
+
+// setting says what the faults of a run will find.
+func (o *Options) setting(namespaces bool) nemesis.Setting {
+	set := nemesis.Setting{Backend: o.Backend, Workers: o.Workers, Namespaces: namespaces}
+	set.Nodes, set.Data = local.NodeNames(o.Backend)
+	set.Durable = local.Durable(cluster.Spec{Backend: o.Backend, Persistence: o.Persistence})
+	switch o.Backend {
+	case cluster.Redis:
+		set.Leads = true // alone
+	case cluster.ZooKeeper:
+		set.Leads, set.Elects, set.Talk = true, true, true
+	case cluster.Sentinel, cluster.Etcd:
+		set.Leads, set.Elects, set.Talk, set.HandsOver = true, true, true, true
+	}
+	return set
+}
+
+// Possible says why the faults of a run cannot be had where there are, or are
+// no, namespaces. It is asked before anything is started: what cannot be done is
+// refused and never skipped.
+func (o *Options) Possible(namespaces bool) error {
+	set := o.setting(namespaces)
+	for _, f := range o.Nemesis {
+		if err := nemesis.Refuse(set, f, o.Target); err != nil {
+			return err
+		}
+	}
+	for i, s := range o.Plan {
+		if err := s.Check(set); err != nil {
+			return fmt.Errorf("plan, step %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// system is what the faults of a run act on.
+func (r *run) system() nemesis.System {
+	sys := nemesis.System{Setting: r.o.setting(r.network == local.NetworkLab), Servers: r.lab, Links: r.lab}
+	if sys.Namespaces {
+		sys.Network = packets{r.lab}
+	}
+	return sys
+}
+
+// packets makes a cluster what partitions act on.
+type packets struct{ *local.Cluster }
+
+// Dropped counts what a node's cuts have lost, by sender.
+func (p packets) Dropped(node string) (map[string]uint64, error) {
+	ds, err := p.Counters(node)
+	by := map[string]uint64{}
+	for _, d := range ds {
+		by[d.From] += d.Packets
+	}
+	return by, err
+}
