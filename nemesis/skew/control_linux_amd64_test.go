@@ -167,7 +167,7 @@ func TestNeverBeforeTheEpoch(t *testing.T) {
 	c := control(t)
 	k := launched(t, c, Options{}, staticGo(t))
 	c.mu.Lock()
-	c.lines[Realtime] = line{offset: -int64(300 * 365 * 24 * time.Hour / 2)}
+	c.lines[Realtime] = line{offset: -int64(150 * 365 * 24 * time.Hour)}
 	c.publish()
 	c.mu.Unlock()
 	before := now(Realtime)
