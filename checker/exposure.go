@@ -22,7 +22,8 @@ type Exposure struct {
 	RenewalsOK           int            `json:"renewals_ok"`
 	Faults               map[string]int `json:"faults,omitempty"`         // in force, by evidence
 	FaultsSkipped        int            `json:"faults_skipped,omitempty"` // asked for, and nothing came of it
-	FaultsOverHold       int            `json:"faults_over_hold"`         // in force while the key's lock was held by a target
+	FaultsOverHold       int            `json:"faults_over_hold"`         // in force while a lock was held: by a target, or by anybody if it was aimed at servers
+	FailoversWhileHeld   int            `json:"failovers_while_held"`     // a lock was held when the lead was taken away
 	PausesOverLease      int            `json:"pauses_over_lease"`        // pauses of a holder that outlived its lease
 	StaleAccessesSent    int            `json:"stale_accesses_sent"`      // reads and writes sent with a token that had been overtaken
 	StaleWritesApplied   int            `json:"stale_writes_applied"`
@@ -70,10 +71,19 @@ func (j *Judge) countGrant(g *grant) {
 	}
 	j.countFaultsAt(g)
 	for _, f := range j.faults.all[k.calm:] {
+		f.meet(g)
 		if f.name == pauseFault && !f.overLease && f.done != inf && f.targeted(g.proc) &&
 			f.done < g.end.at && f.done >= g.ok && f.healed > g.promisedEnd() && g.promise != forever {
 			f.overLease = true
 		}
+	}
+}
+
+// meet notes that a fault which is aimed at no worker was in force during g's
+// section.
+func (f *fault) meet(g *grant) {
+	if f.done != inf && !f.phaseless && len(f.targets) == 0 && g.ok <= f.healed && g.end.at >= f.done {
+		f.overHold = true
 	}
 }
 
@@ -113,8 +123,11 @@ func (j *Judge) finishExposure() {
 		switch {
 		case f.done != inf:
 			e.Faults[f.name]++
-			if len(f.victims) > 0 {
+			if len(f.victims) > 0 || f.overHold {
 				e.FaultsOverHold++
+			}
+			if f.whileHeld {
+				e.FailoversWhileHeld++
 			}
 			if f.overLease {
 				e.PausesOverLease++
@@ -172,6 +185,7 @@ func (j *Judge) nemesis(o *history.Op) {
 	f, phase := j.faults.phase(o)
 	switch phase {
 	case history.Asked:
+		f.whileHeld = f.name == failoverFault && j.anyHeld()
 		for _, t := range f.targets {
 			if p := j.procs[t]; p != nil {
 				f.victims = append(f.victims, p.held...)
@@ -191,6 +205,16 @@ func (j *Judge) nemesis(o *history.Op) {
 		f.victims = nil
 		j.undying(f)
 	}
+}
+
+// anyHeld reports whether anybody believes to hold a lock at this moment.
+func (j *Judge) anyHeld() bool {
+	for _, p := range j.procs {
+		if len(p.held) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // killed ends the sections of the victims with the stamp at which the kill was

@@ -21,14 +21,17 @@ type fault struct {
 	phaseless bool
 	victims   []*grant // held by its targets when it was asked, for kill
 	overLease bool     // a pause that outlived the lease of a grant of its target
+	overHold  bool     // on servers or the network, and in force during a section
+	whileHeld bool     // a failover that began in a section
 }
 
 // selfHealing faults are over when they are done.
 func selfHealing(name string) bool { return name == killFault }
 
 const (
-	killFault  = "kill"
-	pauseFault = "pause"
+	killFault     = "kill"
+	pauseFault    = "pause"
+	failoverFault = "failover"
 )
 
 // faults follows the nemesis.
