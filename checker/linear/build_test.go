@@ -368,6 +368,20 @@ func TestVerdicts(t *testing.T) {
 			10 4 invoke acquire
 			11 4 fail acquire error=held`,
 			reason: "process 3 (grant 3) had ended by 8 ms, and no acquire of unknown outcome explains it"},
+		{name: "a session that was gone too early to explain a refusal", want: Illegal, events: `
+			0 1 invoke acquire
+			1 1 ok acquire grant=1
+			2 1 invoke release grant=1
+			3 1 ok release grant=1
+			4 2 invoke acquire
+			5 2 ok acquire grant=2 session
+			6 2 invoke release grant=2
+			7 2 fail release grant=2 error=not-held
+			10 4 invoke acquire
+			11 4 fail acquire error=held
+			12 3 invoke acquire
+			13 3 ok acquire grant=3`,
+			reason: "process 3 (grant 3) did not begin before 12 ms, and no acquire of unknown outcome explains it"},
 		{name: "released before the one before it in token order had ended", want: Illegal, events: `
 			0 1 invoke acquire
 			0.1 2 invoke acquire
@@ -450,6 +464,9 @@ func TestVerdicts(t *testing.T) {
 			r := rs[0]
 			if r.Verdict != c.want || !strings.Contains(r.Reason, c.reason) {
 				t.Fatalf("%s: %s\nwant %s: %s", r.Verdict, r.Reason, c.want, c.reason)
+			}
+			if r.Searched {
+				t.Error("it took a search")
 			}
 			if c.ops != nil && !slices.Equal(r.Ops, c.ops) {
 				t.Errorf("witness %v, want %v", r.Ops, c.ops)

@@ -2,6 +2,7 @@ package linear
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 	"sort"
 )
@@ -46,10 +47,12 @@ type plan struct {
 // A gap is a time between two neighbours in the order in which neither can have
 // held the lock, although an acquire was told "held" then.
 type gap struct {
-	slot int32 // before the grant with this place in the order
-	try  int32 // the try that ends first
-	by   int64 // a phantom must have begun by then
-	till int64 // and must be able to end by then
+	slot  int32 // before the grant with this place in the order
+	try   int32 // the try that ends first
+	after int64 // a phantom cannot begin before
+	by    int64 // it must have begun by then
+	need  int64 // it must hold then or later
+	till  int64 // it must be able to end by then
 }
 
 // decided is the outcome of a decision.
@@ -135,12 +138,6 @@ func (p *problem) exactPlan() (pl *plan, tie bool) {
 		return pl, false
 	}
 	return pl, sortByCore(p.grants, pl.order)
-}
-
-// phantom gives the earliest end of an indeterminate acquire that held.
-func (p *problem) phantom(i int32) phantom {
-	g := &p.grants[i]
-	return phantom{call: g.la, end: min(g.lease, g.freed), grant: i}
 }
 
 // sortByToken orders grants by token. Histories are nearly in order already.
@@ -251,11 +248,13 @@ func (pl *plan) findNeeds(ops []Op, tries []int32) {
 		if pos > 0 && pl.hiEnd[pos-1] >= try.Call {
 			continue
 		}
-		till := int64(Forever)
-		if pos < n {
-			till = pl.hiStart[pos]
+		need := gap{slot: int32(pos), try: i, after: Dawn, by: try.Return, need: try.Call, till: Forever}
+		if pos > 0 {
+			need.after = max(pl.loStart[pos-1], pl.grants[pl.order[pos-1]].le)
 		}
-		need := gap{slot: int32(pos), try: i, by: try.Return, till: till}
+		if pos < n {
+			need.till = pl.hiStart[pos]
+		}
 		if m := len(pl.needs); m > 0 && pl.needs[m-1].slot == need.slot {
 			if need.by < pl.needs[m-1].by {
 				pl.needs[m-1] = need
@@ -285,8 +284,9 @@ func gallop(a []int64, from int, u int64) int {
 }
 
 // spend gives each needy gap a phantom. What a gap asks of a phantom grows from
-// gap to gap, so a phantom that can serve one can serve all later ones: giving
-// each gap any phantom that can serve it is exact.
+// gap to gap, so each can serve the gaps from a first one to a last one; of those
+// that can serve a gap, the one that can serve the fewest later ones is spent. That
+// is exact.
 func (pl *plan) spend() *violation {
 	if len(pl.needs) == 0 {
 		return nil
@@ -298,14 +298,83 @@ func (pl *plan) spend() *violation {
 		byFirst[f] = append(byFirst[f], ph)
 	}
 	pl.serves = make([]phantom, 0, m)
-	var pool []phantom
+	var lasting []phantom // can serve all later gaps
+	var passing passing
 	for j := range pl.needs {
-		pool = append(pool, byFirst[j]...)
-		if len(pool) == 0 {
-			return &violation{rule: noHolder, gaps: pl.needs[:j+1], phantoms: pl.serves, plan: pl}
+		for _, ph := range byFirst[j] {
+			last := sort.Search(m, func(i int) bool { return pl.needs[i].after > ph.start || pl.needs[i].need > ph.gone }) - 1
+			if last == m-1 {
+				lasting = append(lasting, ph)
+			} else {
+				heap.Push(&passing, passer{ph, last})
+			}
 		}
-		pl.serves = append(pl.serves, pool[len(pool)-1])
-		pool = pool[:len(pool)-1]
+		for len(passing) > 0 && passing[0].last < j {
+			heap.Pop(&passing)
+		}
+		switch n := len(lasting); {
+		case len(passing) > 0:
+			pl.serves = append(pl.serves, heap.Pop(&passing).(passer).phantom)
+		case n > 0:
+			pl.serves = append(pl.serves, lasting[n-1])
+			lasting = lasting[:n-1]
+		default:
+			return pl.shortage(j, slices.Concat(byFirst[:j+1]...))
+		}
 	}
 	return nil
+}
+
+// shortage finds why gap j is left without a phantom: the gaps that compete with it,
+// directly or through others, for the same phantoms, of which there is one too few.
+func (pl *plan) shortage(j int, began []phantom) *violation {
+	spentOn := make(map[int32]int, j)
+	for i := range j {
+		spentOn[pl.serves[i].grant] = i
+	}
+	v := &violation{rule: noHolder, plan: pl}
+	work := 0
+	for queue := []int{j}; len(queue) > 0; queue = queue[1:] {
+		if work += len(began); work > shortageWork {
+			return &violation{rule: noHolder, plan: pl, gaps: pl.needs[:j+1], phantoms: slices.Concat(v.phantoms, began)}
+		}
+		need := &pl.needs[queue[0]]
+		v.gaps = append(v.gaps, *need)
+		rest := began[:0]
+		for _, ph := range began {
+			if ph.call <= need.by && ph.end <= need.till && ph.start >= need.after && ph.gone >= need.need {
+				v.phantoms = append(v.phantoms, ph)
+				queue = append(queue, spentOn[ph.grant])
+			} else {
+				rest = append(rest, ph)
+			}
+		}
+		began = rest
+	}
+	slices.SortFunc(v.gaps, func(a, b gap) int { return cmp.Compare(a.slot, b.slot) })
+	return v
+}
+
+// shortageWork bounds the search for the competing gaps; past it all earlier ones
+// are taken.
+const shortageWork = 50_000_000
+
+// A passer is a phantom that can serve no gap after last; passing is a heap of
+// them, the first to go on top.
+type passer struct {
+	phantom
+	last int
+}
+
+type passing []passer
+
+func (h passing) Len() int           { return len(h) }
+func (h passing) Less(i, j int) bool { return h[i].last < h[j].last }
+func (h passing) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *passing) Push(x any)        { *h = append(*h, x.(passer)) }
+func (h *passing) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
 }

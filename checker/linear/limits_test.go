@@ -138,33 +138,33 @@ func checkResult(t *testing.T, i int, r *Result) {
 	}
 }
 
-// hard is a history that no pass orders and no search gets through: refusals in
-// n gaps, and as many sessions without tokens, which might explain them but for
-// beginning too early. One that may begin at any time ties all gaps together.
+// hard is a history that no pass decides and no search gets through. Each of n
+// gaps has two refusals: a session without a token explains the first and was gone
+// by the second, which needs an acquire of unknown outcome; there is one too few.
 func hard(n int) ([]Op, int) {
 	var ops []Op
 	g := int32(0)
-	grant := func(o Op) {
-		o.Outcome, o.Grant = OK, g
-		if o.Kind == 0 {
-			o.Kind = Acquire
-		}
-		ops = append(ops, o)
+	on := func(kind Kind, outcome Outcome, call, ret, deadline int64) {
+		ops = append(ops, Op{Kind: kind, Outcome: outcome, Call: call, Return: ret, Deadline: deadline, Grant: g})
 	}
-	for range n {
-		grant(Op{Call: 0, Return: 15, Deadline: Dawn})
+	for range n - 1 {
+		on(Acquire, Info, 0, Forever, 0)
 		g++
 	}
-	grant(Op{Call: 0, Return: int64(10*n + 20), Deadline: Dawn})
-	g++
 	for i := range n {
 		at := int64(10 * (i + 1))
-		grant(Op{Call: at, Return: at, Deadline: Forever})
-		grant(Op{Kind: Release, Call: at, Return: at})
+		on(Acquire, OK, at, at, Forever)
+		on(Release, OK, at, at, 0)
 		g++
-		ops = append(ops, Op{Kind: Acquire, Outcome: Denied, Call: at + 4, Return: at + 5, Grant: NoGrant})
+		on(Acquire, OK, at+1, at+3, Dawn)
+		on(Release, Denied, at+4, at+5, 0)
+		g++
+		for _, call := range []int64{at + 3, at + 7} {
+			ops = append(ops, Op{Kind: Acquire, Outcome: Denied, Call: call, Return: call + 1, Grant: NoGrant})
+		}
 	}
-	return ops, int(g)
+	on(Acquire, OK, int64(10*n+10), int64(10*n+10), Forever)
+	return ops, int(g) + 1
 }
 
 // TestSearchTells lets the search find that there is no order, and shows it.

@@ -87,8 +87,9 @@ func (p *problem) dropTies(pl *plan) {
 	pl.order = kept
 }
 
-// enclosed looks for a grant that has no instant to be held at, because another
-// was certainly held all through the time in which it must have been.
+// enclosed looks for a grant without a core that has no instant to be held at: by
+// its own operations, or because another was certainly held all through the time in
+// which it must have been.
 func (p *problem) enclosed() *violation {
 	cores := p.cores()
 	for i := range p.grants {
@@ -97,6 +98,9 @@ func (p *problem) enclosed() *violation {
 			continue
 		}
 		lo, hi := max(g.la, g.le), min(g.ua, g.ue)
+		if lo > hi {
+			return &violation{rule: lateEnd, first: int32(i), second: int32(i), at: lo, plan: &plan{grants: p.grants}}
+		}
 		k := sort.Search(len(cores), func(k int) bool { return p.grants[cores[k]].le > lo })
 		if k < len(cores) {
 			if c := &p.grants[cores[k]]; c.ua < lo && hi < c.le {
@@ -120,23 +124,44 @@ func (p *problem) cores() []int32 {
 }
 
 // restricted tries a few histories that fix what is open: each early denial
-// before or after its grant's hold, each grant without a core as early or as late
-// as it can be, and no refused phantom at all. It gives the first plan that is
-// legal, with the problem that it belongs to.
+// before or after its grant's hold, each grant without a core where a try needs it,
+// or as early or as late as it can be, and no refused phantom at all. It gives the
+// first plan that is legal, with the problem that it belongs to.
 func (p *problem) restricted() (*plan, *problem) {
 	for _, before := range []bool{false, true} {
 		if before && len(p.early) == 0 {
 			continue
 		}
 		q := p.settleEarly(before)
+		needed := q.neededAt()
 		for _, late := range []bool{false, true} {
-			pl := q.guess(late)
-			if pl.check(q.ops, q.tries) == nil {
-				return pl, q
+			for _, needed := range []map[int32]int64{nil, needed} {
+				pl := q.guess(late, needed)
+				if pl.check(q.ops, q.tries) == nil {
+					return pl, q
+				}
 			}
 		}
 	}
 	return nil, nil
+}
+
+// neededAt gives, for the grants without a core that explain a try in the relaxed
+// history, a time at which they do.
+func (p *problem) neededAt() map[int32]int64 {
+	pl := p.demote((*grant).tight)
+	sortByCore(p.grants, pl.order)
+	p.dropTies(pl)
+	needed := map[int32]int64{}
+	if pl.check(p.ops, p.tries) != nil {
+		return needed
+	}
+	for j, ph := range pl.serves {
+		if p.grants[ph.grant].exists == definite {
+			needed[ph.grant] = max(ph.call, pl.needs[j].after)
+		}
+	}
+	return needed
 }
 
 // settleEarly puts each early denial before its grant's hold, or after it.
@@ -159,11 +184,12 @@ func (p *problem) settleEarly(before bool) *problem {
 }
 
 // guess orders all definite grants: tokens first of all, then cores, then the
-// guess that a grant without a core was held as early, or as late, as it can.
-func (p *problem) guess(late bool) *plan {
+// guess that a grant without a core was held when it was needed, or else as early,
+// or as late, as it can.
+func (p *problem) guess(late bool, needed map[int32]int64) *plan {
 	pl := &plan{grants: p.grants}
 	cores := p.cores()
-	at := make([]int64, len(p.grants))
+	at, then := make([]int64, len(p.grants)), make([]int64, len(p.grants))
 	var tokened, plain []int32
 	for i := range p.grants {
 		g := &p.grants[i]
@@ -171,7 +197,10 @@ func (p *problem) guess(late bool) *plan {
 		case g.exists == possible && !g.refused:
 			pl.phantoms = append(pl.phantoms, p.phantom(int32(i)))
 		case g.exists == definite:
-			at[i] = p.place(g, cores, late)
+			at[i], then[i] = p.place(g, cores, late), g.le
+			if t, ok := needed[int32(i)]; ok {
+				at[i], then[i] = t, Forever // after a core that ends just then
+			}
 			if g.hasToken {
 				tokened = append(tokened, int32(i))
 			} else {
@@ -184,7 +213,7 @@ func (p *problem) guess(late bool) *plan {
 		at[tokened[k]] = max(at[tokened[k]], at[tokened[k-1]])
 	}
 	byPlace := func(a, b int32) int {
-		return cmp.Or(cmp.Compare(at[a], at[b]), cmp.Compare(p.grants[a].le, p.grants[b].le))
+		return cmp.Or(cmp.Compare(at[a], at[b]), cmp.Compare(then[a], then[b]))
 	}
 	slices.SortStableFunc(plain, byPlace)
 	pl.order = merge(tokened, plain, byPlace)

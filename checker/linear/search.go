@@ -62,21 +62,20 @@ func (p *problem) searchWindows(lim *limits, d *decided) (gaveUp string) {
 	for i := range windows {
 		w := &windows[i]
 		var v Verdict
-		v, spare, gaveUp = p.searchWindow(lim, w, outer.phantoms, spare, d)
+		var why string
+		v, spare, why = p.searchWindow(lim, w, outer.phantoms, spare, d)
 		if v == Illegal {
 			d.verdict = Illegal
 			return ""
 		}
 		open = open || v == Unknown
+		gaveUp = cmp.Or(gaveUp, why)
 	}
 	if !open {
 		d.verdict = Legal
 		return ""
 	}
-	if gaveUp == "" {
-		gaveUp = "windows compete for the acquires of unknown outcome"
-	}
-	return gaveUp
+	return cmp.Or(gaveUp, "what could explain one refusal is needed for another")
 }
 
 func (p *problem) searchWindow(lim *limits, w *window, all, spare []phantom, d *decided) (Verdict, []phantom, string) {
@@ -97,11 +96,11 @@ func (p *problem) searchWindow(lim *limits, w *window, all, spare []phantom, d *
 		return Illegal, spare, ""
 	}
 	own := useful(spare, w)
-	if len(own) == 0 {
-		return Unknown, spare, gaveUp
-	}
-	if found, gaveUp = lim.search(p.part(w, own)); found {
-		return Legal, slices.Delete(spare, 0, len(own)), ""
+	for n := 1; n < 2*len(own); n *= 2 { // no more than it needs
+		n := min(n, len(own))
+		if found, gaveUp = lim.search(p.part(w, own[:n])); found {
+			return Legal, slices.Delete(spare, 0, n), ""
+		}
 	}
 	return Unknown, spare, gaveUp
 }

@@ -40,10 +40,13 @@ func newGrant() grant {
 // tight reports whether the grant has a core.
 func (g *grant) tight() bool { return g.ua <= g.le }
 
-// A phantom is an indeterminate acquire that may have held the lock: from its
-// invoke on, and at least until end if it began before.
+// A phantom is a grant that may have held the lock or not: an indeterminate
+// acquire, or one that held but whose place among the others is open. It holds from
+// its invoke on, and at least until end if it began before.
 type phantom struct {
 	call, end int64
+	start     int64 // the latest at which it can begin
+	gone      int64 // and the latest at which it can end
 	grant     int32
 }
 
@@ -208,8 +211,14 @@ func (p *problem) settleEnds() {
 	}
 }
 
-// ghost is the grant as one that may have held or not.
+// ghost is a definite grant as one that may have held or not.
 func (p *problem) ghost(i int32) phantom {
 	g := &p.grants[i]
-	return phantom{call: g.la, end: g.le, grant: i}
+	return phantom{call: g.la, end: g.le, start: g.ua, gone: g.ue, grant: i}
+}
+
+// phantom is an indeterminate acquire.
+func (p *problem) phantom(i int32) phantom {
+	g := &p.grants[i]
+	return phantom{call: g.la, end: min(g.lease, g.freed), start: Forever, gone: Forever, grant: i}
 }

@@ -45,7 +45,7 @@ func (k *keyOps) fill(r *Result, d decided) {
 //
 // For a chain they are those of the two grants. For tries without a holder they
 // are the tries, the neighbours of their gaps, the grants that keep the neighbours
-// apart, and the phantoms that are spent already; no other grant or phantom can
+// apart, and the phantoms that they compete for; no other grant or phantom can
 // have covered them, so leaving the others out proves nothing that was not so.
 func (p *problem) witness(v *violation) []Op {
 	switch v.rule {

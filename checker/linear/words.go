@@ -14,7 +14,7 @@ const wordyGaps = 4
 func ms(t int64) string {
 	switch t {
 	case Dawn:
-		return "before the history"
+		return "the beginning"
 	case Forever:
 		return "the end of time"
 	}
@@ -201,6 +201,9 @@ func (t *teller) lateEnd(v *violation) string {
 	}
 	if v.first == v.second {
 		why := t.untilWhen(v.second)
+		if second.ua < second.la {
+			return fmt.Sprintf("%s held the lock by %s, before its acquire was invoked at %s", t.who(v.second), ms(second.ua), ms(second.la))
+		}
 		if second.le < v.at {
 			why = fmt.Sprintf("it was asked for only at %s", ms(second.la))
 		}
@@ -229,10 +232,13 @@ func (t *teller) noHolder(v *violation) string {
 		sides = append(sides, "it was never granted")
 	}
 	text += ": " + strings.Join(sides, ", ")
-	if n := len(v.phantoms); n > 0 {
-		text += fmt.Sprintf(", and each acquire of unknown outcome that could explain it (%d) is needed for an earlier refusal", n)
-	} else {
+	switch n := len(v.phantoms); {
+	case n == 0:
 		text += ", and no acquire of unknown outcome explains it"
+	case slices.ContainsFunc(v.phantoms, func(ph phantom) bool { return t.p.grants[ph.grant].exists == definite }):
+		text += fmt.Sprintf(", and the others that may have held it (%d) are needed for earlier refusals", n)
+	default:
+		text += fmt.Sprintf(", and each acquire of unknown outcome that could explain it (%d) is needed for an earlier refusal", n)
 	}
 	return text
 }
