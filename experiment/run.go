@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockcheck/lockcheck/checker"
@@ -53,11 +54,13 @@ const closeWithin = 20 * time.Second
 
 // run is one experiment under way.
 type run struct {
-	o    Options
-	m    Machine
-	dir  *report.Dir
-	log  *slog.Logger
-	undo []func() error
+	o   Options
+	m   Machine
+	dir *report.Dir
+	log *slog.Logger
+
+	undoing sync.Mutex // workers that are replaced file their logs at any time
+	undo    []func() error
 
 	cluster cluster.Cluster
 	lab     *local.Cluster // the same, with what faults are made of
@@ -97,14 +100,30 @@ func Run(ctx context.Context, o Options, m Machine) (res Result, err error) {
 }
 
 // later files what the end of the run has to do, last first.
-func (r *run) later(f func() error) { r.undo = append(r.undo, f) }
+func (r *run) later(f func() error) {
+	r.undoing.Lock()
+	defer r.undoing.Unlock()
+	r.undo = append(r.undo, f)
+}
+
+// takeUndo gives what was filed last; nil when nothing is left.
+func (r *run) takeUndo() func() error {
+	r.undoing.Lock()
+	defer r.undoing.Unlock()
+	n := len(r.undo)
+	if n == 0 {
+		return nil
+	}
+	f := r.undo[n-1]
+	r.undo = r.undo[:n-1]
+	return f
+}
 
 func (r *run) close() error {
 	var errs []error
-	for i := len(r.undo) - 1; i >= 0; i-- {
-		errs = append(errs, r.undo[i]())
+	for f := r.takeUndo(); f != nil; f = r.takeUndo() {
+		errs = append(errs, f())
 	}
-	r.undo = nil
 	return errors.Join(errs...)
 }
 
@@ -334,6 +353,10 @@ func (r *run) perform(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// longHolds is the share of long holds in a run with faults: about half of the
+// time somebody is then in one.
+const longHolds = 0.01
+
 func (r *run) workload() (generator.Config, error) {
 	keys, err := generator.ParseKeys(r.o.Keys)
 	if err != nil {
@@ -341,8 +364,12 @@ func (r *run) workload() (generator.Config, error) {
 	}
 	e, err := catalog.Find(r.o.Client)
 	waits := err != nil || e.Waits // a foreign program may wait inside; a refused order is then given up
+	long := 0.0
+	if len(r.plan) > 0 {
+		long = longHolds
+	}
 	return generator.Config{
-		Workers: r.o.Workers, Keys: keys, TTL: r.o.TTL, Hold: r.o.Hold, Think: r.o.Hold / 2, RetryDelay: r.o.RetryDelay,
+		LongHolds: long, Workers: r.o.Workers, Keys: keys, TTL: r.o.TTL, Hold: r.o.Hold, Think: r.o.Hold / 2, RetryDelay: r.o.RetryDelay,
 		Wait: r.o.Wait, Writes: writesInSection, Rate: r.o.Rate, CanWait: waits,
 	}, nil
 }

@@ -79,7 +79,7 @@ type Config struct {
 	Wait       time.Duration // how long one order is tried for before the next is taken
 	Writes     int           // at most so many writes in one section; at least one
 	Rate       float64       // orders a second over all workers; 0 for as many as go
-	LongHolds  float64       // share of the holds that are drawn around the TTL
+	LongHolds  float64       // share of the holds that are a good part of the TTL, so that faults meet holders
 	Check      bool          // the client can check, so it is asked before the work
 	CanWait    bool          // the client waits inside, so that a refused order is given up
 }
@@ -219,7 +219,8 @@ func (w *Worker) afterTry(o Outcome) Action {
 func (w *Worker) drawSection() {
 	d := w.around(w.cfg.Hold)
 	if w.rng.Float64() < w.cfg.LongHolds {
-		d = time.Duration((0.6 + 0.8*w.rng.Float64()) * float64(w.cfg.TTL))
+		// Not longer than the TTL: that would be a fault of the workload's own.
+		d = time.Duration((0.3 + 0.5*w.rng.Float64()) * float64(w.cfg.TTL))
 	}
 	w.hold = [3]time.Duration{}
 	w.hold[[]int{0, 1, 1, 2}[w.rng.IntN(4)]] = d

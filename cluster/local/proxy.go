@@ -6,12 +6,14 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	toxiserver "github.com/Shopify/toxiproxy/v2"
 	toxiproxy "github.com/Shopify/toxiproxy/v2/client"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	zerologlog "github.com/rs/zerolog/log"
 )
 
 const (
@@ -39,6 +41,7 @@ func startProxies() (*proxies, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for toxiproxy: %w", err)
 	}
+	silence()
 	srv := toxiserver.NewServer(toxiserver.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
 	p := &proxies{
 		server: srv,
@@ -51,6 +54,10 @@ func startProxies() (*proxies, error) {
 	}()
 	return p, nil
 }
+
+// silence stops toxics that do not use the server's logger, such as bandwidth,
+// from writing to standard error: they know only that of the process.
+var silence = sync.OnceFunc(func() { zerologlog.Logger = zerolog.Nop() })
 
 // proxyName has no slash, which toxiproxy's routes would not accept.
 func proxyName(worker int, node string) string { return fmt.Sprintf("w%d-%s", worker, node) }
