@@ -199,6 +199,29 @@ func compare(t *testing.T, m string, ops []history.Op, seen map[string]int) {
 	seen[m+" "+r.Verdict.String()]++
 }
 
+// Fifty clients of a lock, whatever share of the outcomes is unknown: there is a
+// verdict. (Of a register six at once: fifty that all write at any time are beyond
+// both searches.)
+func TestVerdictInAllCases(t *testing.T) {
+	for _, m := range Names[1:] {
+		for _, info := range []float64{0, 0.01, 0.1} {
+			r := &random{Rand: rand.New(rand.NewPCG(1, 2)), model: m}
+			clients, events := 50, 10_000
+			if !isLock(m) {
+				clients, events = 6, 2_000
+			}
+			r.history(clients, events, info)
+			j := New(m, Options{Timeout: 20 * time.Second})
+			for i := range r.ops {
+				j.Add(&r.ops[i])
+			}
+			if v := j.Finish(context.Background()); v.Verdict != checker.Valid {
+				t.Errorf("%s, %v unknown: %v %s %+v", m, info, v.Verdict, v.Reason, v.Keys)
+			}
+		}
+	}
+}
+
 // crashed gives k acquires of unknown outcome, then pairs of acquire and release,
 // and near the end, if asked for, a second holder.
 func crashed(k, pairs int, second bool) string {

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lockcheck/lockcheck/checker"
 )
@@ -27,9 +28,12 @@ type sweep struct {
 	ops   []op
 
 	slots   [64]int // which operation each bit of a mask is
-	used    uint64  // bits that are taken
-	reads   uint64  // bits that are reads
-	spares  []input // of unknown outcome, alike ones once
+	likes   [64]int // bits of the same input have the same number
+	like    map[input]int
+	masks   []uint64 // the bits of each number
+	used    uint64   // bits that are taken
+	reads   uint64   // bits that are reads
+	spares  []input  // of unknown outcome, alike ones once
 	spareAt map[input]int
 	have    []int // how many of each were invoked so far
 
@@ -123,9 +127,14 @@ const maxSpare = 1<<16 - 1
 // decide judges the operations of one key, which are in the order of their
 // completions.
 func (b *Judge) decide(ctx context.Context, ops []op) (v checker.Verdict, why string, proof []int) {
+	half, cancel := context.WithCancel(ctx)
+	if end, ok := ctx.Deadline(); ok { // the other half is for porcupine
+		half, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+	}
+	defer cancel()
 	s := &sweep{
-		model: b.model, limit: int32(b.opts.Reentry), ops: ops, spareAt: map[input]int{},
-		now: newConfigs(), next: newConfigs(), seen: newConfigs(), ctx: ctx, room: b.opts.Memory,
+		model: b.model, limit: int32(b.opts.Reentry), ops: ops, spareAt: map[input]int{}, like: map[input]int{},
+		now: newConfigs(), next: newConfigs(), seen: newConfigs(), ctx: half, room: b.opts.Memory,
 	}
 	bad := s.run()
 	switch {
@@ -174,11 +183,7 @@ func (s *sweep) run() int {
 				return -1
 			}
 			slot[e.op] = n
-			s.slots[n] = e.op
-			s.used |= 1 << n
-			if o.in.kind == read {
-				s.reads |= 1 << n
-			}
+			s.called(n, e.op)
 		default:
 			n := slot[e.op]
 			delete(slot, e.op)
@@ -191,11 +196,41 @@ func (s *sweep) run() int {
 			}
 			s.used &^= 1 << n
 			s.reads &^= 1 << n
+			s.masks[s.likes[n]] &^= 1 << n
 			s.now, s.next = s.next, s.now
 			s.next.clear()
 		}
 	}
 	return -1
+}
+
+// called puts an operation into a slot.
+func (s *sweep) called(n, i int) {
+	in := s.ops[i].in
+	s.slots[n] = i
+	s.used |= 1 << n
+	if in.kind == read {
+		s.reads |= 1 << n
+	}
+	k, ok := s.like[in]
+	if !ok {
+		k = len(s.masks)
+		s.like[in] = k
+		s.masks = append(s.masks, 0)
+	}
+	s.likes[n] = k
+	s.masks[k] |= 1 << n
+}
+
+// sooner reports whether one of the open operations does the same as that of the
+// slot and returns before it. Then that one may as well take effect first.
+func (s *sweep) sooner(n int, open uint64) bool {
+	for m := s.masks[s.likes[n]] & open; m != 0; m &= m - 1 {
+		if s.ops[s.slots[bits.TrailingZeros64(m)]].ret < s.ops[s.slots[n]].ret {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *sweep) spare(o *op) {
@@ -253,8 +288,12 @@ func (s *sweep) found(x config, bit uint64) {
 
 // follow lets each open operation take effect that may.
 func (s *sweep) follow(x *config, bit uint64) {
-	for m := s.used &^ s.reads &^ x.done; m != 0; m &= m - 1 {
+	open := s.used &^ s.reads &^ x.done
+	for m := open; m != 0; m &= m - 1 {
 		n := bits.TrailingZeros64(m)
+		if s.sooner(n, open) {
+			continue
+		}
 		if st, ok := step(s.model, s.limit, x.state, &s.ops[s.slots[n]].in); ok {
 			s.found(config{st, x.done | 1<<n, x.spent}, bit)
 		}

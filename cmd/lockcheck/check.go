@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockcheck/lockcheck/checker"
+	"github.com/lockcheck/lockcheck/checker/model"
 	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/internal/guard"
 	"github.com/lockcheck/lockcheck/report"
 )
 
@@ -21,6 +23,8 @@ type checkFlags struct {
 	require  []string
 	property []string
 	timeout  time.Duration
+	model    string
+	reentry  int
 	json     bool
 }
 
@@ -28,6 +32,9 @@ type checkFlags struct {
 type checked struct {
 	File string `json:"file"`
 	*checker.Results
+	Model     string `json:"model,omitempty"`     // that it was judged by, if not our own
+	Guessed   bool   `json:"guessed,omitempty"`   // nobody asked for that model
+	Leases    string `json:"leases,omitempty"`    // what an illegal lock comes to once leases may end
 	Error     string `json:"error,omitempty"`     // why it could not be judged
 	Truncated string `json:"truncated,omitempty"` // what was left out at its end
 }
@@ -37,12 +44,19 @@ func (a *app) checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Judge saved histories",
-		Long: `Judges saved histories in JSON lines (docs/history.md). A file named - is standard
-input; a run directory stands for its history.jsonl.`,
+		Long: `Judges saved histories: JSON lines (docs/history.md), EDN as Jepsen and knossos
+write it, and the log lines of Jepsen; each also packed by gzip or zstd. What a
+file is, its content tells. A file named - is standard input; a run directory
+stands for its history.jsonl.
+
+Histories of other tools are judged by a sequential model: --model, or what their
+operations suggest. A mutex that is illegal is judged once more with leases that
+may end.`,
 		Example: `  lockcheck check store/latest/history.jsonl
-  lockcheck check --json a.jsonl b.jsonl
+  lockcheck check --json a.jsonl b.jsonl.zst
   lockcheck check --property data,fencing store/latest
-  zcat history.jsonl.gz | lockcheck check -`,
+  lockcheck check --model fenced-mutex history.edn
+  grep jepsen.util jepsen.log | lockcheck check -`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage(fmt.Errorf("check takes at least one file, or - for standard input"))
@@ -54,15 +68,30 @@ input; a run directory stands for its history.jsonl.`,
 	c.Flags().StringSliceVar(&f.require, "require", nil, "properties that the verdict is made of (default: the history's own, else all but exclusion)")
 	c.Flags().StringSliceVar(&f.property, "property", nil, "show, and require, only these properties")
 	c.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "after which what is not decided is unknown")
+	c.Flags().StringVar(&f.model, "model", "", "judge by this model: "+strings.Join(model.Names, ", ")+" (default: lease-lock for our own histories, else a guess)")
+	c.Flags().IntVar(&f.reentry, "reentry", model.DefaultReentry, "how often one holder may hold a re-entrant mutex")
 	c.Flags().BoolVar(&f.json, "json", false, "print the results as JSON: an object, or an array for several files")
 	return c
 }
 
-func (a *app) check(ctx context.Context, f *checkFlags, files []string) error {
+func (f *checkFlags) validate() error {
 	for _, p := range append(slices.Clone(f.require), f.property...) {
 		if !slices.Contains(checker.Properties, p) {
-			return usage(fmt.Errorf("property %q is not known; there are %s", p, strings.Join(checker.Properties, ", ")))
+			return fmt.Errorf("property %q is not known; there are %s", p, strings.Join(checker.Properties, ", "))
 		}
+	}
+	if f.model != "" && !model.Known(f.model) {
+		return fmt.Errorf("model %q is not known; there are %s", f.model, strings.Join(model.Names, ", "))
+	}
+	if f.reentry < 1 {
+		return fmt.Errorf("--reentry %d: a lock can be held once or more", f.reentry)
+	}
+	return nil
+}
+
+func (a *app) check(ctx context.Context, f *checkFlags, files []string) error {
+	if err := f.validate(); err != nil {
+		return usage(err)
 	}
 	code := exitValid
 	var all []checked
@@ -94,26 +123,26 @@ func (a *app) checkFile(ctx context.Context, f *checkFlags, file string) (checke
 		return r, exitUsage
 	}
 	defer in.Close()
-	rd := history.NewReader(in, file)
-	var j *checker.Judge
-	for {
-		o, err := rd.Next()
-		if j == nil {
-			j = checker.New(rd.Header)
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			r.Error = err.Error()
-			return r, exitUsage
-		}
-		j.Add(&o)
+	src, err := history.Open(in, file)
+	if err != nil {
+		r.Error = err.Error()
+		return r, exitUsage
 	}
+	defer src.Close()
+	src = history.InOrder(src)
+	c := &court{flags: f, src: src, file: file}
+	if err := feed(src, c.add); err != nil {
+		r.Error = err.Error()
+		return r, exitUsage
+	}
+	r.Truncated = src.About().Truncated
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	res := j.Finish(ctx)
-	r.Results, r.Truncated = &res, rd.Truncated
+	if err := c.finish(ctx, &r); err != nil {
+		r.Error = err.Error()
+		return r, exitUsage
+	}
+	res := r.Results
 	require := f.require
 	if len(f.property) > 0 {
 		for name := range res.Properties {
@@ -129,6 +158,142 @@ func (a *app) checkFile(ctx context.Context, f *checkFlags, file string) (checke
 		res.Require(require)
 	}
 	return r, codeOf(res.Verdict)
+}
+
+// A court chooses who judges a history, and hands it over.
+type court struct {
+	flags *checkFlags
+	src   history.Source
+	file  string
+
+	own     *checker.Judge
+	foreign *model.Judge
+	guessed bool
+	model   string
+	waiting []history.Op // events that did not tell which model they are of
+}
+
+// maxWaiting bounds how many events are looked at to guess the model.
+const maxWaiting = 10_000
+
+// add takes the next event.
+func (c *court) add(o *history.Op) error {
+	if c.model == "" {
+		if c.model = c.choose(o); c.model == "" {
+			if len(c.waiting) == maxWaiting {
+				return c.undecided()
+			}
+			c.waiting = append(c.waiting, *o)
+			return nil
+		}
+		c.open()
+	}
+	c.hand(o)
+	return nil
+}
+
+func (c *court) choose(o *history.Op) string {
+	switch {
+	case c.flags.model != "":
+		return c.flags.model
+	case !c.src.About().FileOrder:
+		return model.LeaseLock
+	}
+	c.guessed = true
+	return model.Guess(o)
+}
+
+func (c *court) undecided() error {
+	return fmt.Errorf("%s: no operation in it suggests a model; choose one with --model: %s", c.file, strings.Join(model.Names, ", "))
+}
+
+func (c *court) open() {
+	if c.model == model.LeaseLock {
+		c.own = checker.New(c.src.About().Header)
+	} else {
+		c.foreign = model.New(c.model, model.Options{Timeout: c.flags.timeout, Reentry: c.flags.reentry})
+	}
+	for i := range c.waiting {
+		c.hand(&c.waiting[i])
+	}
+	c.waiting = nil
+}
+
+func (c *court) hand(o *history.Op) {
+	if c.own != nil {
+		c.own.Add(o)
+	} else {
+		c.foreign.Add(o)
+	}
+}
+
+// finish fills in the judgement.
+func (c *court) finish(ctx context.Context, r *checked) error {
+	if c.model == "" {
+		if len(c.waiting) > 0 {
+			return c.undecided()
+		}
+		if c.model = c.flags.model; c.model == "" {
+			c.model = model.LeaseLock
+		}
+		c.open()
+	}
+	if c.own != nil {
+		res := c.own.Finish(ctx)
+		r.Results = &res
+		if c.guessed {
+			r.Model, r.Guessed = c.model, true
+		}
+		return nil
+	}
+	verdict := c.foreign.Finish(ctx)
+	res := verdict.Results()
+	r.Results, r.Model, r.Guessed, r.Leases = &res, c.model, c.guessed, verdict.Explanation()
+	return nil
+}
+
+// feed hands over each event of a source. Reading and judging take about the same
+// time, so they go on side by side, a few hundred events apart. What it hands over
+// is only good until add returns.
+func feed(src history.Source, add func(*history.Op) error) error {
+	const batches, size = 4, 256
+	full, spare := make(chan []history.Op, batches), make(chan []history.Op, batches)
+	for range batches {
+		spare <- make([]history.Op, size)
+	}
+	var readErr error
+	go guard.Wrap(func() {
+		defer close(full)
+		for batch := range spare {
+			n := 0
+			for ; n < size && readErr == nil; n++ {
+				readErr = src.Read(&batch[n])
+			}
+			if readErr != nil {
+				n--
+			}
+			full <- batch[:n]
+			if readErr != nil {
+				return
+			}
+		}
+	})()
+	defer close(spare)
+	for batch := range full {
+		for i := range batch {
+			if err := add(&batch[i]); err != nil {
+				return err
+			}
+		}
+		select {
+		case spare <- batch[:size]:
+		default: // the reader has ended
+		}
+	}
+	if errors.Is(readErr, io.EOF) {
+		return nil
+	}
+	return readErr
 }
 
 // open gives a history: a file, a run directory's, or standard input.
@@ -160,6 +325,16 @@ func (a *app) printChecked(r checked, several bool) {
 	}
 	if r.Truncated != "" {
 		fmt.Fprintf(a.err, "lockcheck: %s\n", r.Truncated)
+	}
+	if r.Model != "" {
+		how := ""
+		if r.Guessed {
+			how = " (a guess from its operations; --model chooses another)"
+		}
+		fmt.Fprintf(a.out, "model: %s%s\n", r.Model, how)
+	}
+	if r.Leases != "" {
+		fmt.Fprintf(a.out, "leases: %s\n", r.Leases)
 	}
 	report.Results(a.out, r.Results, report.TextOptions{Color: colour(a.out), Width: width(a.out)})
 }
