@@ -34,6 +34,24 @@ var testLines = [clocks]line{
 	Monotonic: {base: 0, offset: 777_123456789, before: -1, after: 1 << 31},
 }
 
+// testGeneration has no byte that is like its neighbours, so that a code which
+// reads it, or the slot, in the wrong place does not get away with it.
+const testGeneration = 0x0123456789abcdef
+
+// putTestPage fills the other slots too, each with other numbers.
+func putTestPage(b []byte) {
+	binary.LittleEndian.PutUint64(b[offGeneration:], testGeneration)
+	for i := range uint64(slots) {
+		ls := testLines
+		for k := range ls {
+			ls[k].offset += int64(i) * int64(time.Hour)
+			ls[k].before += int64(i) << 20
+			ls[k].after += int64(i) << 20
+		}
+		putSlot(b[slotOf(testGeneration+i):], ls)
+	}
+}
+
 // A Control moves the clock of the processes that were launched with it: those of
 // one node, one after the other. A node that is restarted with its control has
 // the clock that it had. It may be used from several goroutines.
@@ -68,7 +86,7 @@ func NewControl() (*Control, error) {
 	for i := range pages {
 		binary.LittleEndian.PutUint64(mem[i*pageSize+offMagic:], magic)
 	}
-	putSlot(mem[pageSize+slotOf(0):], testLines)
+	putTestPage(mem[pageSize:])
 	return &Control{file: f, id: id, page: mem}, nil
 }
 

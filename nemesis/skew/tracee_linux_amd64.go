@@ -202,6 +202,10 @@ func (t *tracee) call(r unix.PtraceRegs, function, back uint64, args [2]uint64) 
 	// the stack pointer of a program that has not begun.
 	r.Rsp = scratch(r) - 8
 	r.Rip, r.Rdi, r.Rsi = function, args[0], args[1]
+	// A new program's registers are all 0, and one would pass for another.
+	for i, p := range []*uint64{&r.Rbx, &r.Rbp, &r.R12, &r.R13, &r.R14, &r.R15, &r.Rax, &r.Rcx, &r.Rdx, &r.R8, &r.R9, &r.R10, &r.R11} {
+		*p = registerMark + uint64(i)
+	}
 	if err := t.setWord(r.Rsp, back); err != nil {
 		return 0, err
 	}
@@ -224,6 +228,8 @@ func (t *tracee) call(r unix.PtraceRegs, function, back uint64, args [2]uint64) 
 	}
 	return end.Rax, nil
 }
+
+const registerMark = 0xdeadbeef_00c0ffee
 
 // scratch is a place for results on the stack: 16 bytes, aligned, with room below
 // for a function.
