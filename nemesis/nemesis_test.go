@@ -11,9 +11,16 @@ import (
 
 func worker(t *testing.T, i int) Target {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", "sleep 600 & sleep 600; wait") // a worker with children
+	cmd := exec.Command("sh", "-c", "sleep 600 & echo; wait") // a worker with children
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err == nil { // stopped while it forks, a shell is not stopped but waits for its child
+		_, err = out.Read(make([]byte, 1))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	waited := make(chan struct{})

@@ -15,6 +15,10 @@ const (
 	Halves = "halves" // two parts; none need be a majority
 	Ring   = "ring"   // each node hears a majority, no two the same
 	Bridge = "bridge" // two parts that one node hears both of
+
+	// Replicas do not hear their master, and sentinels hear both: what the master
+	// says it has done goes no further.
+	Replicas = "replicas"
 )
 
 // Ways in which packets are lost.
@@ -26,19 +30,24 @@ const (
 
 var partitionEntry = Entry{
 	Name:  "partition",
-	About: "packets between servers are lost: one node alone, the leader alone, halves, a ring of majorities, a bridge; both ways or one way",
+	About: "packets between servers are lost: one node alone, the leader alone, halves, a ring of majorities, a bridge, a master's replicas; both ways or one way",
 	Acts:  BetweenNodes,
 	Aims:  []string{All, Leader, Random},
-	Forms: []string{One, Alone, Halves, Ring, Bridge},
+	Forms: []string{One, Alone, Halves, Ring, Bridge, Replicas},
 	Possible: func(set Setting, form string) error {
 		if form == Alone && !set.Leads {
 			return fmt.Errorf("partition:leader cannot work on %s: it has no leader", set.Backend)
+		}
+		if form == Replicas && len(set.Data) == len(set.Nodes) {
+			return fmt.Errorf("partition:replicas cannot work on %s: nobody but its servers decides who leads (use partition:leader)", set.Backend)
 		}
 		return nil
 	},
 	Draw: func(rng *rand.Rand, _ Config, s *Step) {
 		s.Way = []string{Both, Both, In, Out}[rng.IntN(4)]
 		switch {
+		case s.Form == Replicas:
+			s.Target, s.Way = Leader, Out
 		case s.Target == Leader:
 			s.Form = Alone
 		case s.Target != All: // a random or a named node
@@ -52,7 +61,7 @@ var partitionEntry = Entry{
 		}
 	},
 	New: func(_ context.Context, sys System, s Step) (Fault, error) {
-		return Partition{Network: sys.Network, Nodes: sys.Nodes, Form: s.Form, Way: s.Way, Pick: s.Pick}, nil
+		return Partition{Network: sys.Network, Nodes: sys.Nodes, Data: sys.Data, Form: s.Form, Way: s.Way, Pick: s.Pick}, nil
 	},
 }
 
@@ -61,6 +70,7 @@ var partitionEntry = Entry{
 type Partition struct {
 	Network Network
 	Nodes   []string // all of them
+	Data    []string // those that hold data, for Replicas
 	Form    string
 	Way     string
 	Pick    uint64
@@ -153,9 +163,14 @@ func (p Partition) cuts(focus string) ([]deaf, error) {
 	}
 	first := int(p.Pick % uint64(n))
 	round := slices.Concat(p.Nodes[first:], p.Nodes[:first])
+	others := func(ns []string) []string {
+		return slices.DeleteFunc(slices.Clone(ns), func(s string) bool { return s == focus })
+	}
 	switch p.Form {
 	case One, Alone:
-		return split(p.Way, []string{focus}, slices.DeleteFunc(slices.Clone(p.Nodes), func(s string) bool { return s == focus })), nil
+		return split(p.Way, []string{focus}, others(p.Nodes)), nil
+	case Replicas:
+		return split(Out, []string{focus}, others(p.Data)), nil
 	case Halves:
 		return split(p.Way, round[:n/2], round[n/2:]), nil
 	case Bridge: // the last of the round is the bridge

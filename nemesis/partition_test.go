@@ -105,6 +105,10 @@ func TestPartitionForms(t *testing.T) {
 			}
 		}
 	}
+	cs, err := Partition{Nodes: []string{"n1", "n2", "n3", "s1"}, Data: nodes(3), Form: Replicas}.cuts("n2")
+	if h := hears([]string{"n1", "n2", "n3", "s1"}, cs); err != nil || len(h["n1"]) != 3 || len(h["n3"]) != 3 || len(h["n2"]) != 4 || len(h["s1"]) != 4 {
+		t.Errorf("replicas: %v, %v", h, err)
+	}
 	for _, p := range []Partition{{Nodes: nodes(1), Form: One}, {Nodes: nodes(2), Form: Bridge}, {Nodes: nodes(3), Form: "star"}} {
 		if cs, err := p.cuts("n1"); err == nil {
 			t.Errorf("%v: %v", p, cs)

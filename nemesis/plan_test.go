@@ -88,7 +88,7 @@ func TestPlans(t *testing.T) {
 				t.Errorf("%s: %q is never drawn", set.Backend, k)
 			}
 		}
-		if seen["failover:handover"] != set.HandsOver || seen["server-kill:keep"] != set.Durable {
+		if seen["failover:handover"] != set.HandsOver || seen["partition:replicas"] != (set.Backend == "redis-sentinel") || seen["server-kill:keep"] != set.Durable {
 			t.Errorf("%s: forms that cannot work are drawn, or those that can are not", set.Backend)
 		}
 	}

@@ -14,13 +14,14 @@ import (
 type machines struct {
 	t      *testing.T
 	procs  map[string]*os.Process
+	waited map[string]chan struct{}
 	data   map[string]int
 	leader string
 	stuck  bool // nobody else comes to lead
 }
 
 func newMachines(t *testing.T, names ...string) *machines {
-	m := &machines{t: t, procs: map[string]*os.Process{}, data: map[string]int{}, leader: names[0]}
+	m := &machines{t: t, procs: map[string]*os.Process{}, waited: map[string]chan struct{}{}, data: map[string]int{}, leader: names[0]}
 	for _, n := range names {
 		m.start(n)
 	}
@@ -35,7 +36,7 @@ func (m *machines) start(node string) {
 	waited := make(chan struct{})
 	go func() { cmd.Wait(); close(waited) }()
 	m.t.Cleanup(func() { cmd.Process.Kill(); <-waited })
-	m.procs[node] = cmd.Process
+	m.procs[node], m.waited[node] = cmd.Process, waited
 }
 
 func (m *machines) Pid(node string) (int, error) {
@@ -53,7 +54,11 @@ func (m *machines) Leader(context.Context) (string, error) {
 	return m.leader, nil
 }
 
-func (m *machines) Kill(node string) error { return m.procs[node].Kill() }
+func (m *machines) Kill(node string) error {
+	err := m.procs[node].Kill()
+	<-m.waited[node]
+	return err
+}
 
 func (m *machines) Restart(_ context.Context, keep bool, nodes ...string) error {
 	for _, n := range nodes {
@@ -87,7 +92,9 @@ func TestServerPause(t *testing.T) {
 	if err != nil || ev["state"] != "T" {
 		t.Fatal(ev, err)
 	}
-	m.Kill("n2") // it dies while it is stopped
+	if err := m.Kill("n2"); err != nil { // it dies while it is stopped
+		t.Fatal(err)
+	}
 	for range 2 {
 		if _, err := heal(t.Context()); err != nil {
 			t.Error(err)
