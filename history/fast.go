@@ -46,6 +46,19 @@ const (
 	hasError
 )
 
+// usualOrder has the known fields in the order in which AppendJSON writes them,
+// each with what stands around its name.
+var usualOrder = [...]string{
+	`"index":`, `"time":`, `"process":`, `"type":`, `"f":`, `"key":`, `"grant":`, `"token":`,
+	`"ttl":`, `"from":`, `"valid":`, `"session":`, `"value":`, `"seq":`, `"error":`,
+}
+
+// usualFields are those fields.
+var usualFields = [len(usualOrder)]fields{
+	hasIndex, hasTime, hasProcess, hasType, hasF, hasKey, hasGrant, hasToken,
+	hasTTL, hasFrom, hasValid, hasSession, hasValue, hasSeq, hasError,
+}
+
 func newLineParser() *lineParser { return &lineParser{seed: maphash.MakeSeed()} }
 
 // parse reads a line into o. It gives false, and leaves anything in o, for a
@@ -57,19 +70,14 @@ func (p *lineParser) parse(line []byte, o *Op) (fields, bool) {
 	*o = Op{}
 	p.b, p.i = line, 1
 	var seen fields
-	for {
+	for next := 0; ; {
 		p.space()
-		name, ok := p.plainString()
-		if !ok {
+		if next = p.name(next); next == 0 {
 			return 0, false
 		}
+		f := usualFields[next-1]
 		p.space()
-		if !p.skip(':') {
-			return 0, false
-		}
-		p.space()
-		f, ok := p.field(name, o)
-		if !ok || seen&f != 0 {
+		if seen&f != 0 || !p.field(f, o) {
 			return 0, false
 		}
 		seen |= f
@@ -82,6 +90,32 @@ func (p *lineParser) parse(line []byte, o *Op) (fields, bool) {
 			return 0, false
 		}
 	}
+}
+
+// name reads the name of a field and gives the place after it in the usual order,
+// or 0 for a name that is not plain: encoding/json also takes names in another
+// case, and keeps those that nobody knows. from is where to look first.
+func (p *lineParser) name(from int) int {
+	rest := p.b[p.i:]
+	if len(rest) < 2 || rest[0] != '"' {
+		return 0
+	}
+	for i := from; i < len(usualOrder); i++ {
+		if n := usualOrder[i]; n[1] == rest[1] && len(rest) > len(n) && string(rest[:len(n)]) == n {
+			p.i += len(n)
+			return i + 1
+		}
+	}
+	name, ok := p.plainString()
+	if p.space(); !ok || !p.skip(':') {
+		return 0
+	}
+	for i, n := range usualOrder {
+		if string(name) == n[1:len(n)-2] {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 func (p *lineParser) space() {
@@ -98,46 +132,43 @@ func (p *lineParser) skip(c byte) bool {
 	return false
 }
 
-// field reads the value of the field. An unknown name is not plain, since
-// encoding/json also takes names in another case, and keeps the rest.
-func (p *lineParser) field(name []byte, o *Op) (fields, bool) {
-	switch string(name) {
-	case "index":
-		n, ok := p.signed()
+// field reads the value of a field.
+func (p *lineParser) field(f fields, o *Op) (ok bool) {
+	switch f {
+	case hasIndex:
+		var n int64
+		n, ok = p.signed()
 		o.Index = int(n)
-		return hasIndex, ok
-	case "time":
-		n, ok := p.signed()
-		o.Time = n
-		return hasTime, ok
-	case "process":
-		return hasProcess, p.process(o)
-	case "type":
-		return hasType, p.kind(o)
-	case "f":
-		return hasF, p.text(&o.F)
-	case "key":
-		return hasKey, p.text(&o.Key)
-	case "error":
-		return hasError, p.text(&o.Error)
-	case "grant":
-		return hasGrant, p.number(&o.Grant)
-	case "token":
-		return hasToken, p.number(&o.Token)
-	case "seq":
-		return hasSeq, p.number(&o.Seq)
-	case "ttl":
-		return hasTTL, p.duration(&o.TTL)
-	case "valid":
-		return hasValid, p.duration(&o.Valid)
-	case "from":
-		return hasFrom, p.duration(&o.From)
-	case "session":
-		return hasSession, p.boolean(&o.Session)
-	case "value":
-		return hasValue, p.value(o)
+	case hasTime:
+		o.Time, ok = p.signed()
+	case hasProcess:
+		ok = p.process(o)
+	case hasType:
+		ok = p.kind(o)
+	case hasF:
+		ok = p.text(&o.F)
+	case hasKey:
+		ok = p.text(&o.Key)
+	case hasError:
+		ok = p.text(&o.Error)
+	case hasGrant:
+		ok = p.number(&o.Grant)
+	case hasToken:
+		ok = p.number(&o.Token)
+	case hasSeq:
+		ok = p.number(&o.Seq)
+	case hasTTL:
+		ok = p.duration(&o.TTL)
+	case hasValid:
+		ok = p.duration(&o.Valid)
+	case hasFrom:
+		ok = p.duration(&o.From)
+	case hasSession:
+		ok = p.boolean(&o.Session)
+	case hasValue:
+		ok = p.value(o)
 	}
-	return 0, false
+	return ok
 }
 
 // plainString gives what is between the quotes, if nothing in it means anything
@@ -146,13 +177,11 @@ func (p *lineParser) plainString() ([]byte, bool) {
 	if !p.skip('"') {
 		return nil, false
 	}
-	from, high := p.i, byte(0)
-	for ; p.i < len(p.b); p.i++ {
-		c := p.b[p.i]
+	b, high := p.b[p.i:], byte(0)
+	for i, c := range b {
 		if c == '"' {
-			s := p.b[from:p.i]
-			p.i++
-			return s, high < utf8.RuneSelf || utf8.Valid(s)
+			p.i += i + 1
+			return b[:i], high < utf8.RuneSelf || utf8.Valid(b[:i])
 		}
 		if c < 0x20 || c == '\\' {
 			return nil, false
@@ -187,19 +216,17 @@ func (p *lineParser) intern(s []byte) string {
 // JSON allows.
 func (p *lineParser) digits() (uint64, bool) {
 	const most = 18
-	from, n := p.i, uint64(0)
-	for ; p.i < len(p.b); p.i++ {
-		d := p.b[p.i] - '0'
-		if d > 9 {
-			break
-		}
-		n = n*10 + uint64(d)
+	b := p.b[p.i:]
+	i, n := 0, uint64(0)
+	for i < len(b) && b[i]-'0' <= 9 {
+		n = n*10 + uint64(b[i]-'0')
+		i++
 	}
-	size := p.i - from
-	if size == 0 || size > most || size > 1 && p.b[from] == '0' || p.i == len(p.b) {
+	if i == 0 || i > most || i > 1 && b[0] == '0' || i == len(b) {
 		return 0, false
 	}
-	switch p.b[p.i] {
+	p.i += i
+	switch b[i] {
 	case ',', '}', ' ', '\t':
 		return n, true
 	}
