@@ -439,7 +439,7 @@ func keyForm(name string) []byte {
 		return appendEDNString(nil, name)
 	}
 	p := ednParser{b: []byte(form)}
-	if form != "" && utf8.ValidString(form) {
+	if form != "" && utf8.ValidString(form) && p.blank() == nil && p.i == 0 {
 		if again, err := p.key(); err == nil && p.i == len(p.b) && again == name {
 			return []byte(form)
 		}
