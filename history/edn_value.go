@@ -166,7 +166,7 @@ func (p *ednParser) atom(dst []byte) ([]byte, error) {
 // isName reports whether b can be a symbol, or a keyword after its colon.
 // Clojure itself is liberal here, and so is this.
 func isName(b []byte) bool {
-	return len(b) > 0 && !bytes.ContainsAny(b, "\\'`~@^")
+	return len(b) > 0 && b[0] != '\'' && !bytes.ContainsAny(b, "\\`~@^")
 }
 
 func isJSONNumber(t []byte) bool {
