@@ -45,6 +45,7 @@ type Options struct {
 	Hold        time.Duration      `json:"hold"`
 	RetryDelay  time.Duration      `json:"retry_delay"`
 	Wait        time.Duration      `json:"wait"`
+	NodeTimeout time.Duration      `json:"node_timeout,omitempty"` // for one server of several; 0 for the client's own
 	Rate        float64            `json:"rate"`
 	Renew       *bool              `json:"renew"` // nil for the client's own default
 	Persistence string             `json:"persistence"`
@@ -135,7 +136,10 @@ func (o *Options) settleScenario() error {
 	if err != nil {
 		return err
 	}
-	o.Workers = s.Workers
+	o.Workers, o.TTL = s.Workers, max(o.TTL, s.TTL)
+	if s.NodeTimeout {
+		o.NodeTimeout = o.TTL
+	}
 	if len(o.Require) == 0 {
 		o.Require = s.Require
 	}
@@ -202,7 +206,11 @@ func (o *Options) name() string {
 // proxied reports whether the links lead through toxiproxy: they need not when
 // no fault of the run works on a link.
 func (o *Options) proxied() bool {
-	return o.Proxy == "always" || nemesis.AnyOnLinks(o.Nemesis, o.Plan)
+	faults := o.Nemesis
+	if s, err := scenario.Find(o.Scenario); err == nil {
+		faults = s.Faults
+	}
+	return o.Proxy == "always" || nemesis.AnyOnLinks(faults, o.Plan)
 }
 
 func (o *Options) opTimeout() time.Duration { return max(5*time.Second, 4*o.TTL) }

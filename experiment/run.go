@@ -40,6 +40,7 @@ type Result struct {
 	Client   string        `json:"client"`
 	Store    string        `json:"store"`
 	Scenario string        `json:"scenario,omitempty"`
+	Theory   string        `json:"theory,omitempty"` // of a scenario: "as expected", or what is not
 	Seed     uint64        `json:"seed"`
 	Network  string        `json:"network"` // lab or loopback
 	Dir      string        `json:"dir"`
@@ -252,7 +253,7 @@ func (r *run) startRunner() error {
 	set := wire.Setup{
 		Backend: r.o.Backend, Client: r.o.Client, Master: cluster.MasterName,
 		TTL: r.o.TTL.Nanoseconds(), RetryDelay: r.o.RetryDelay.Nanoseconds(), Seed: r.o.Seed,
-		Renew: r.o.Renew != nil && *r.o.Renew,
+		Renew: r.o.Renew != nil && *r.o.Renew, NodeTimeout: r.o.NodeTimeout.Nanoseconds(),
 	}
 	r.runner = runner.New(runner.Config{
 		Place: r.cluster, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
@@ -334,7 +335,11 @@ func (r *run) perform(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.Run(ctx, &scenario.Stage{Runner: r.runner, Key: scenario.Key, TTL: r.o.TTL, Retry: r.o.RetryDelay}); err != nil {
+		stage := &scenario.Stage{
+			Runner: r.runner, Setting: r.o.setting(r.network == local.NetworkLab), Leader: r.lab.Leader,
+			Key: scenario.Key, TTL: r.o.TTL, Retry: r.o.RetryDelay,
+		}
+		if err := stage.Tell(ctx, s); err != nil {
 			return fmt.Errorf("scenario %s could not be played to its end: %w", s.Name, err)
 		}
 		return nil
@@ -399,6 +404,7 @@ func (r *run) conclude(ctx context.Context, story error) error {
 	}
 	res.Require(r.o.Require)
 	r.res.Results = res
+	r.res.Theory = theory(&r.o, &res)
 	r.res.Peak = memoryPeak()
 	werr := r.dir.WriteJSON("results.json", r.res)
 	r.dir.Finish()

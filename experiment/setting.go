@@ -6,6 +6,7 @@ import (
 	"github.com/lockcheck/lockcheck/cluster"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/scenario"
 )
 
 // setting says what the faults of a run will find.
@@ -29,6 +30,9 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 // refused and never skipped.
 func (o *Options) Possible(namespaces bool) error {
 	set := o.setting(namespaces)
+	if s, err := scenario.Find(o.Scenario); err == nil {
+		return s.Refuse(set)
+	}
 	for _, f := range o.Nemesis {
 		if err := nemesis.Refuse(set, f, o.Target); err != nil {
 			return err

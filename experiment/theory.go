@@ -1,51 +1,48 @@
 package experiment
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/lockcheck/lockcheck/checker"
+	"github.com/lockcheck/lockcheck/clients/catalog"
+	"github.com/lockcheck/lockcheck/cluster"
+	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/fencedstore"
+	"github.com/lockcheck/lockcheck/scenario"
 )
 
-// GCPauseDeviation says in what the scenario gc-pause did not come out as
-// theory says, or "". A lock cannot keep a stopped holder from going on, so its
-// sections overlap; the lease itself must hold; and whether the late write does
-// harm depends on the store's fence, which needs a token.
+// AsExpected is what is said of a scenario that came out as theory says.
+const AsExpected = "as expected"
+
+// Deviation says in what a scenario did not come out as theory says, or "".
+// There is no theory of a foreign program.
+func Deviation(o *Options, res *checker.Results) string {
+	s, err := scenario.Find(o.Scenario)
+	e, cerr := catalog.Find(o.Client)
+	if err != nil || cerr != nil || s.Theory == nil {
+		return ""
+	}
+	return s.Theory(scenario.Case{
+		Backend: o.Backend, Client: o.Client, Tokens: e.Tokens, Fence: e.Tokens && o.Store != fencedstore.None,
+		Durable: local.Durable(cluster.Spec{Backend: o.Backend, Persistence: o.Persistence}),
+	}).Deviation(res)
+}
+
+// theory is what the result says of that.
+func theory(o *Options, res *checker.Results) string {
+	_, err := catalog.Find(o.Client)
+	switch off := Deviation(o, res); {
+	case o.Scenario == "" || err != nil:
+		return ""
+	case off != "":
+		return off
+	}
+	return AsExpected
+}
+
+// GCPauseDeviation is Deviation for the scenario gc-pause, as the demo asks it.
 func GCPauseDeviation(r *Result, tokens bool) string {
-	fence := tokens && r.Store != string(fencedstore.None)
-	want := map[string]checker.Verdict{
-		checker.Exclusion: checker.Invalid,
-		checker.Lease:     checker.Valid,
-		checker.Release:   checker.Valid,
-		checker.Fencing:   checker.NotApplicable,
-		checker.Data:      checker.Invalid,
+	s, err := scenario.Find("gc-pause")
+	if err != nil {
+		return err.Error()
 	}
-	switch {
-	case fence:
-		want[checker.Fencing], want[checker.Data] = checker.Valid, checker.Valid
-	case tokens:
-		want[checker.Fencing] = checker.Invalid
-	}
-	var off []string
-	for _, p := range checker.Properties {
-		v, ok := want[p]
-		got := r.Properties[p]
-		if ok && (got == nil || got.Verdict != v) {
-			off = append(off, fmt.Sprintf("%s should be %v", p, v))
-		}
-	}
-	e := r.Exposure
-	switch {
-	case e.PausesOverLease == 0:
-		off = append(off, "the pause should outlive the lease")
-	case fence && (e.WritesRefused != 1 || e.StaleWritesApplied != 0):
-		off = append(off, "exactly the stale write should be refused")
-	case !fence && e.StaleWritesApplied == 0:
-		off = append(off, "the stale write should be applied")
-	}
-	if len(r.Reasons) > 0 {
-		off = append(off, r.Reasons...)
-	}
-	return strings.Join(off, "; ")
+	return s.Theory(scenario.Case{Tokens: tokens, Fence: tokens && r.Store != string(fencedstore.None)}).Deviation(&r.Results)
 }

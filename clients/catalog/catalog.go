@@ -29,6 +29,7 @@ type Entry struct {
 var All = []Entry{
 	{"redis/set-nx", "SET NX PX with an owner id; released by compare-and-delete", []string{"redis", "redis-sentinel"}, false, false, false, redis.NewSetNX},
 	{"redis/set-nx-incr", "the same, with a counter as the token", []string{"redis", "redis-sentinel"}, true, false, false, redis.NewSetNXIncr},
+	{"redis/set-nx-wait", "SET NX PX, believed when WAIT says that a replica has it", []string{"redis-sentinel"}, false, false, false, redis.NewSetNXWait},
 	{"redlock/redlock", "SET NX PX on a majority of five independent servers", []string{"redlock"}, false, false, false, redlock.New},
 	{"zookeeper/ephemeral", "ephemeral sequential node; the token is its czxid", []string{"zookeeper"}, true, true, true, zookeeper.New},
 	{"etcd/lease", "lease and a transaction on create revision 0; the token is the revision", []string{"etcd"}, true, true, false, etcd.New},

@@ -29,7 +29,7 @@ type Lock struct {
 	db    *redisdb.DB
 	cfg   clients.Config
 	obs   clients.Observer
-	count bool
+	kind  kind
 	holds hold.Table[*held]
 }
 
@@ -38,19 +38,35 @@ type held struct {
 	renewals *hold.Renewals
 }
 
+// A kind is one of the algorithms.
+type kind uint8
+
+const (
+	plain      kind = iota
+	counting        // the grant has a token
+	replicated      // the grant is believed when a replica has it
+)
+
 // NewSetNX makes redis/set-nx, a lock without tokens: its owner is a random
 // value, which identifies and does not order.
 func NewSetNX(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
-	return newLock(ctx, cfg, false)
+	return newLock(ctx, cfg, plain)
 }
 
 // NewSetNXIncr makes redis/set-nx-incr, whose token is a counter in the same
 // Redis. It goes back when the data is lost.
 func NewSetNXIncr(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
-	return newLock(ctx, cfg, true)
+	return newLock(ctx, cfg, counting)
 }
 
-func newLock(ctx context.Context, cfg clients.Config, count bool) (*Lock, error) {
+// NewSetNXWait makes redis/set-nx-wait, which asks the master to WAIT until one
+// replica has the lock, and lets go of it if none has it in time. That makes a
+// failover that forgets the lock unlikely, not impossible.
+func NewSetNXWait(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
+	return newLock(ctx, cfg, replicated)
+}
+
+func newLock(ctx context.Context, cfg clients.Config, k kind) (*Lock, error) {
 	db, err := open(cfg)
 	if err != nil {
 		return nil, err
@@ -61,7 +77,7 @@ func newLock(ctx context.Context, cfg clients.Config, count bool) (*Lock, error)
 		db.Close()
 		return nil, fmt.Errorf("reach redis at %v: %w", cfg.Endpoints, err)
 	}
-	return &Lock{db: db, cfg: cfg, obs: hold.Observer(cfg.Observer), count: count}, nil
+	return &Lock{db: db, cfg: cfg, obs: hold.Observer(cfg.Observer), kind: k}, nil
 }
 
 func open(cfg clients.Config) (*redisdb.DB, error) {
@@ -86,11 +102,14 @@ func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, e
 	}
 	ctx, cancel := hold.Deadline(ctx, opWithin)
 	defer cancel()
-	g := clients.Grant{Key: r.Key, ID: r.ID, Valid: valid, Owner: hold.NewOwner(), HasToken: l.count}
+	g := clients.Grant{Key: r.Key, ID: r.ID, Valid: valid, Owner: hold.NewOwner(), HasToken: l.kind == counting}
 	var ok bool
-	if l.count {
+	switch l.kind {
+	case counting:
 		g.Token, ok, err = l.db.SetAndCount(ctx, r.Key, g.Owner, r.TTL)
-	} else {
+	case replicated:
+		ok, err = l.setReplicated(ctx, g, r.TTL)
+	default:
 		ok, err = l.db.Set(ctx, r.Key, g.Owner, r.TTL)
 	}
 	switch {
@@ -103,6 +122,22 @@ func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, e
 		return clients.Grant{}, clients.Fault("acquire", r.Key, hold.ErrClosed)
 	}
 	return g, nil
+}
+
+// waitWithin bounds the wait for a replica, unless the caller says. It has to be
+// well below the time in which go-redis wants an answer.
+const waitWithin = 250 * time.Millisecond
+
+// setReplicated takes the lock and waits for a replica to have it. A lock that
+// none has is given up: that is definite, as for a Redlock round, since without
+// the client's own decision there is no lock.
+func (l *Lock) setReplicated(ctx context.Context, g clients.Grant, ttl time.Duration) (bool, error) {
+	ok, copied, err := l.db.SetAndWait(ctx, g.Key, g.Owner, ttl, cmp.Or(l.cfg.NodeTimeout, waitWithin))
+	if err != nil || !ok || copied {
+		return ok, err
+	}
+	_, err = l.db.Delete(ctx, g.Key, g.Owner)
+	return false, fmt.Errorf("%w: no replica has it (undone: %v)", clients.ErrNoQuorum, err == nil)
 }
 
 // keep remembers a grant and renews it in the background, if that is wanted.

@@ -91,10 +91,19 @@ func (d *DB) Ping(ctx context.Context) error {
 // commands changes anything before it can fail. Or the command was never even
 // put into a connection's buffer: no connection, no master, no greeting (HELLO,
 // which go-redis sends in any case), no time left.
-func (d *DB) do(ctx context.Context, args ...any) (any, error) {
+func (d *DB) do(ctx context.Context, args ...any) (any, error) { return do(ctx, d.c, args...) }
+
+// A sender is go-redis's client, or one connection of it.
+type sender interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+func do(ctx context.Context, to sender, args ...any) (any, error) {
 	last := &traced{value: fmt.Sprint(args[len(args)-1])}
 	args[len(args)-1] = last
-	v, err := d.c.Do(ctx, args...).Result()
+	cmd := redis.NewCmd(ctx, args...)
+	_ = to.Process(ctx, cmd) // the command has the error, too
+	v, err := cmd.Result()
 	var reply redis.Error
 	switch {
 	case err == nil:

@@ -58,6 +58,20 @@ func (d *DB) Set(ctx context.Context, name, owner string, ttl time.Duration) (bo
 	return v != nil, err
 }
 
+// SetAndWait is Set that also asks how many replicas have it, on the same
+// connection, and waits for one that long. No answer to that counts as none.
+func (d *DB) SetAndWait(ctx context.Context, name, owner string, ttl, within time.Duration) (ok, replicated bool, err error) {
+	conn := d.c.Conn()
+	defer conn.Close()
+	v, err := do(ctx, conn, "SET", LockKey(name), owner, "NX", "PX", ttl.Milliseconds())
+	if err != nil || v == nil {
+		return false, false, err
+	}
+	n, err := do(ctx, conn, "WAIT", 1, within.Milliseconds())
+	replicas, _ := n.(int64)
+	return true, err == nil && replicas > 0, nil
+}
+
 // SetAndCount is Set that also counts the grants of this lock.
 func (d *DB) SetAndCount(ctx context.Context, name, owner string, ttl time.Duration) (token uint64, ok bool, err error) {
 	v, err := d.do(ctx, "EVAL", setAndCount, 2, LockKey(name), CounterKey(name), owner, ttl.Milliseconds())
