@@ -80,7 +80,11 @@ func list(what string) []listed {
 		return listFaults(local.Probe(context.Background()))
 	case "scenarios":
 		for _, s := range scenario.All {
-			ls = append(ls, listed{Name: s.Name, About: s.About, Runs: true})
+			on := s.Backends
+			if on == nil {
+				on = cluster.Backends
+			}
+			ls = append(ls, onBackends(listed{Name: s.Name, About: s.About + " (on " + strings.Join(on, ", ") + ")"}, on...))
 		}
 	case "properties":
 		for _, p := range checker.Properties {
@@ -95,7 +99,7 @@ func list(what string) []listed {
 func listFaults(lab error) []listed {
 	var ls []listed
 	for _, e := range nemesis.Faults() {
-		l := listed{Name: e.Name, About: e.About, Runs: true}
+		l := listed{Name: e.Name, About: e.About}
 		if len(e.Forms) > 0 {
 			l.About += " (" + e.Name + ":" + strings.Join(e.Forms, "|") + ")"
 		}
@@ -110,6 +114,7 @@ func listFaults(lab error) []listed {
 		if len(on) < len(cluster.Backends) {
 			l.About += "; on " + strings.Join(on, ", ")
 		}
+		l = onBackends(l, on...)
 		if lab != nil && e.Acts == nemesis.BetweenNodes {
 			l.Runs, l.Why = false, lab.Error()
 		}

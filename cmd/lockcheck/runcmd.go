@@ -317,6 +317,9 @@ func (a *app) machine() experiment.Machine {
 func (a *app) printRun(f *runFlags, res experiment.Result) {
 	color := colour(a.out)
 	fmt.Fprintf(a.out, "servers ready after %v on the %s network; %d events in %v\n", res.Ready.Round(time.Millisecond), res.Network, res.Events, res.Lasted.Round(time.Millisecond))
+	if res.Theory != "" {
+		fmt.Fprintf(a.out, "theory: %s\n", res.Theory)
+	}
 	if _, an := res.First(); an != nil {
 		a.strip(res, color)
 	}
