@@ -119,3 +119,27 @@ func BenchmarkReadJSONL(b *testing.B) {
 	b.ReportMetric(own.Seconds()/general.Seconds(), "of-json")
 	b.ReportMetric(float64(len(data))/float64(n), "B/event")
 }
+
+// BenchmarkReadEDN reads the same events from EDN, and from both when packed.
+func BenchmarkReadEDN(b *testing.B) {
+	lines := service(100_000)
+	edn := mustConvert(b, lines, JSONL, EDN)
+	for _, c := range []struct {
+		name string
+		data []byte
+	}{{"edn", edn}, {"edn.gz", gz(b, edn)}, {"edn.zst", zst(b, edn)}, {"jsonl.gz", gz(b, lines)}, {"jsonl.zst", zst(b, lines)}} {
+		b.Run(c.name, func(b *testing.B) {
+			var general, own time.Duration
+			for b.Loop() {
+				n, took := encodingJSON(b, lines)
+				general += took
+				start := time.Now()
+				if got, _, err := openAll(c.data, "h"); err != nil || got != n {
+					b.Fatal(got, err)
+				}
+				own += time.Since(start)
+			}
+			b.ReportMetric(own.Seconds()/general.Seconds(), "of-json")
+		})
+	}
+}

@@ -307,34 +307,36 @@ func knownField(name string) fields {
 // field reads a known field; v is its form as JSON. there is false for nil. The
 // reason is set when the value makes no sense.
 func (d *ednDecoder) field(name string, form, v []byte, o *Op) (there bool, reason string) {
-	isNil := string(v) == "null"
 	switch name {
+	case "error":
+		if string(v) != "null" {
+			o.Error = d.names.intern(word(form, v))
+		}
+		if form[0] != '"' || o.Error == "" {
+			o.keep(errorField, bytes.Clone(v))
+		}
+		return true, ""
 	case "value":
 		o.Value = bytes.Clone(v)
 		return true, ""
 	case "type":
 		t := word(form, v)
-		if err := o.Type.UnmarshalText([]byte(t)); err != nil {
+		if err := o.Type.UnmarshalText(t); err != nil {
 			return false, err.Error()
 		}
 		return true, ""
 	case "process":
 		return d.process(form, v, o)
 	case "f":
-		o.F = d.names.intern([]byte(word(form, v)))
+		o.F = d.names.intern(word(form, v))
 		return true, ""
 	}
-	if isNil {
+	if string(v) == "null" {
 		return false, ""
 	}
 	switch name {
 	case "key":
-		o.Key = d.names.intern([]byte(word(form, v)))
-	case "error":
-		o.Error = d.names.intern([]byte(word(form, v)))
-		if form[0] != '"' && form[0] != ':' {
-			o.keep(errorField, bytes.Clone(v))
-		}
+		o.Key = d.names.intern(word(form, v))
 	case "time": // advisory: what is no number counts as none
 		n, err := strconv.ParseInt(string(bytes.TrimSuffix(form, []byte("N"))), 10, 64)
 		o.Time = n
@@ -355,31 +357,46 @@ func (d *ednDecoder) field(name string, form, v []byte, o *Op) (there bool, reas
 }
 
 // word is a keyword without its colon, the text of a string, or the form itself.
-func word(form, v []byte) string {
+func word(form, v []byte) []byte {
 	switch {
 	case form[0] == ':':
-		return string(form[1:])
-	case v[0] == '"':
-		var s string
-		json.Unmarshal(v, &s) // it was just made
-		return s
+		return form[1:]
+	case v[0] != '"':
+		return form
+	case bytes.IndexByte(v, '\\') < 0:
+		return v[1 : len(v)-1]
 	}
-	return string(form)
+	var s string
+	json.Unmarshal(v, &s) // it was just made
+	return []byte(s)
 }
 
 func wholeNumber(name string, text []byte, o *Op) bool {
+	u, i := &o.Grant, &o.TTL
 	switch name {
-	case "grant", "token", "seq":
-		n, err := strconv.ParseUint(string(text), 10, 64)
-		*map[string]*Opt[uint64]{"grant": &o.Grant, "token": &o.Token, "seq": &o.Seq}[name] = Some(n)
-		return err == nil
-	case "ttl", "valid", "from":
-		n, err := strconv.ParseInt(string(text), 10, 64)
-		*map[string]*Opt[int64]{"ttl": &o.TTL, "valid": &o.Valid, "from": &o.From}[name] = Some(n)
+	case "grant":
+	case "token":
+		u = &o.Token
+	case "seq":
+		u = &o.Seq
+	case "ttl":
+		u = nil
+	case "valid":
+		u, i = nil, &o.Valid
+	case "from":
+		u, i = nil, &o.From
+	default:
+		n, err := strconv.Atoi(string(text)) // index
+		o.Index = n
 		return err == nil
 	}
-	n, err := strconv.Atoi(string(text)) // index
-	o.Index = n
+	if u != nil {
+		n, err := strconv.ParseUint(string(text), 10, 64)
+		*u = Some(n)
+		return err == nil
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	*i = Some(n)
 	return err == nil
 }
 
@@ -413,7 +430,7 @@ func (d *ednDecoder) process(form, v []byte, o *Op) (there bool, reason string) 
 
 // sameForm reports whether the field would be written like this.
 func sameForm(name string, form, v []byte, o *Op) bool {
-	if name == "value" {
+	if name == "value" || name == errorField {
 		return true
 	}
 	var room [64]byte

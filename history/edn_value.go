@@ -166,7 +166,7 @@ func (p *ednParser) atom(dst []byte) ([]byte, error) {
 // isName reports whether b can be a symbol, or a keyword after its colon.
 // Clojure itself is liberal here, and so is this.
 func isName(b []byte) bool {
-	return len(b) > 0 && !bytes.ContainsAny(b, "\\'`~@^")
+	return len(b) > 0 && b[0] != '\'' && !bytes.ContainsAny(b, "\\`~@^")
 }
 
 func isJSONNumber(t []byte) bool {
@@ -439,7 +439,7 @@ func keyForm(name string) []byte {
 		return appendEDNString(nil, name)
 	}
 	p := ednParser{b: []byte(form)}
-	if form != "" && utf8.ValidString(form) {
+	if form != "" && utf8.ValidString(form) && p.blank() == nil && p.i == 0 {
 		if again, err := p.key(); err == nil && p.i == len(p.b) && again == name {
 			return []byte(form)
 		}

@@ -145,13 +145,13 @@ func stands(name string, v json.RawMessage, o *Op) bool {
 	if string(v) == string(noField) {
 		return name == "time" && o.Time == 0
 	}
-	if name == "value" || !json.Valid(v) {
+	if name == "value" || name == errorField || !json.Valid(v) {
 		return false
 	}
 	form := appendEDNValue(nil, v)
 	p := ednParser{b: form}
 	back, err := p.form(nil)
-	if err != nil || p.i != len(form) || string(back) != string(v) {
+	if err != nil || p.i != len(form) {
 		return false
 	}
 	d := ednDecoder{others: map[string]Process{}}
@@ -161,9 +161,6 @@ func stands(name string, v json.RawMessage, o *Op) bool {
 	}
 	if name == "process" && again.Process == firstOther {
 		return o.Process >= firstOther
-	}
-	if name == errorField && again.Extra[errorField] != nil {
-		return false // it has a place of its own
 	}
 	return string(appendField(nil, name, &again)) == string(appendField(nil, name, o))
 }
@@ -175,7 +172,7 @@ func recordTagOf(o *Op) string {
 		return ""
 	}
 	var tag string
-	if json.Unmarshal(v, &tag) != nil || string(appendString(nil, tag)) != string(v) {
+	if json.Unmarshal(v, &tag) != nil || tag == "" {
 		return ""
 	}
 	p := ednParser{b: []byte("#" + tag)}

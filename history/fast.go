@@ -150,7 +150,7 @@ func (p *lineParser) field(f fields, o *Op) (ok bool) {
 	case hasKey:
 		ok = p.text(&o.Key)
 	case hasError:
-		ok = p.text(&o.Error)
+		ok = p.text(&o.Error) && o.Error != ""
 	case hasGrant:
 		ok = p.number(&o.Grant)
 	case hasToken:

@@ -94,6 +94,18 @@ func TestHeaderAndIndexes(t *testing.T) {
 	}
 }
 
+// Another case is another name, which encoding/json would not see.
+func TestNamesInAnotherCase(t *testing.T) {
+	line := `{"index":0,"time":1,"process":2,"type":"invoke","f":"acquire","Key":"k","TIME":{"a":1},"\u017fession":3}` + "\n"
+	ops, _, err := read(t, line)
+	if err != nil || ops[0].Time != 1 || ops[0].Key != "" || len(ops[0].Extra) != 3 {
+		t.Errorf("%+v %v", ops, err)
+	}
+	if _, _, err := read(t, `{"Time":1,"process":1,"type":"invoke","f":"acquire"}`); err == nil || !strings.Contains(err.Error(), "an event without a time") {
+		t.Error(err)
+	}
+}
+
 func TestLongLine(t *testing.T) {
 	r := NewReader(io.MultiReader(strings.NewReader(`{"a":"`), endless{}), "big")
 	_, err := r.Next()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,8 +139,12 @@ func (o *Op) UnmarshalJSON(b []byte) error {
 // decode reads any event that is JSON, and tells which of the required fields
 // were there.
 func (o *Op) decode(b []byte) (fields, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(b, &all); err != nil {
+		return 0, plainJSONError(err)
+	}
 	var w wireOp
-	if err := json.Unmarshal(b, &w); err != nil {
+	if err := json.Unmarshal(onlyKnown(b, all), &w); err != nil {
 		return 0, plainJSONError(err)
 	}
 	*o = Op{
@@ -147,22 +152,53 @@ func (o *Op) decode(b []byte) (fields, error) {
 		Grant: w.Grant, Token: w.Token, TTL: w.TTL, Valid: w.Valid, From: w.From,
 		Session: w.Session, Value: w.Value, Seq: w.Seq,
 	}
-	var list json.RawMessage
-	if len(w.Error) > 0 && string(w.Error) != "null" {
-		if json.Unmarshal(w.Error, &o.Error) != nil {
-			o.Error = strings.ToValidUTF8(string(w.Error), "\ufffd") // Jepsen also writes lists
-			list = w.Error
+	o.Extra = unknownFields(all)
+	if len(w.Error) > 0 {
+		json.Unmarshal(w.Error, &o.Error) // another tool's list or object leaves it empty
+		if o.Error == "" {
+			o.Error = errorText(w.Error)
+			o.keep(errorField, w.Error)
 		}
 	}
-	var err error
-	if o.Extra, err = unknownFields(b); list != nil && err == nil {
-		o.keep(errorField, list)
-	}
-	return w.present(), err
+	return w.present(), nil
 }
 
-// errorField names the place in Extra for an error that is no string: then Error
-// has its text, and this is what is written again.
+// errorText is what an error that is no string says to people.
+func errorText(v json.RawMessage) string {
+	var edn struct {
+		Text string `json:"#edn"`
+	}
+	switch {
+	case string(v) == "null" || string(v) == `""`:
+		return ""
+	case json.Unmarshal(v, &edn) == nil && strings.HasPrefix(edn.Text, ":"):
+		return edn.Text[1:]
+	}
+	return strings.ToValidUTF8(string(v), "\ufffd")
+}
+
+// onlyKnown leaves out the names that differ from a known one in their case: to
+// encoding/json they would be the same, but they are other fields.
+func onlyKnown(b []byte, all map[string]json.RawMessage) []byte {
+	var known map[string]json.RawMessage
+	for n := range all {
+		if slices.Contains(knownFields, n) || !slices.ContainsFunc(knownFields, func(k string) bool { return strings.EqualFold(k, n) }) {
+			continue
+		}
+		if known == nil {
+			known = maps.Clone(all)
+		}
+		delete(known, n)
+	}
+	if known == nil {
+		return b
+	}
+	b, _ = json.Marshal(known) // it was just read
+	return b
+}
+
+// errorField names the place in Extra for an error that is no string, or an empty
+// one: then Error has its text, and this is what is written again.
 const errorField = "error"
 
 func (o *Op) keep(name string, v json.RawMessage) {
@@ -187,18 +223,14 @@ func (w *wireOp) present() fields {
 
 // unknownFields keeps what this version does not know, so that nothing is lost
 // when a history is written again.
-func unknownFields(b []byte) (map[string]json.RawMessage, error) {
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(b, &all); err != nil {
-		return nil, plainJSONError(err)
-	}
+func unknownFields(all map[string]json.RawMessage) map[string]json.RawMessage {
 	for _, n := range knownFields {
 		delete(all, n)
 	}
 	if len(all) == 0 {
-		return nil, nil
+		return nil
 	}
-	return all, nil
+	return all
 }
 
 func plainJSONError(err error) error {

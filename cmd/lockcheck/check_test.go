@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -185,6 +186,161 @@ func service(events int) []byte {
 		put(history.Op{Process: p, Type: history.OK, F: history.Release, Key: key, Grant: g})
 	}
 	return b
+}
+
+// The verdict on each file of the corpus is the known one, also where nobody says
+// which model it is of.
+func TestCorpus(t *testing.T) {
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; filepath.Dir(dir) != dir; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "shared", "corpus")); err == nil {
+			break
+		}
+	}
+	tables, _ := filepath.Glob(filepath.Join(dir, "shared", "corpus", "*", "expected.tsv"))
+	if len(tables) == 0 {
+		t.Skip("the corpus is not there")
+	}
+	for _, table := range tables {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			name, want, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			a := &app{out: io.Discard, err: io.Discard}
+			r, code := a.checkFile(context.Background(), &checkFlags{timeout: time.Minute, reentry: 2}, filepath.Join(filepath.Dir(table), name))
+			if r.Results == nil || r.Verdict.String() != want || code != codeOf(r.Verdict) || !r.Guessed {
+				t.Errorf("%s: %d %s, want %s", name, code, r.Error, want)
+			}
+		}
+	}
+}
+
+// leased is a lock with leases and tokens, and clients that take it in turns. Some
+// of their outcomes are unknown; the client then goes on as another process.
+type leased struct {
+	*rand.Rand
+	now    int64
+	out    []byte
+	n      int
+	grants uint64
+	locks  []leasedLock
+	info   float64
+}
+
+type leasedLock struct {
+	holder   uint64 // grant
+	deadline int64
+	stated   int64 // the end of the lease as its holder was told it
+	token    uint64
+}
+
+type leasedClient struct {
+	process history.Process
+	doing   string // the open operation
+	key     int
+	grant   uint64 // that it holds
+	since   int64
+}
+
+const leasedTTL = 50_000_000
+
+func (l *leased) put(c *leasedClient, t history.Type, f string, with func(*history.Op)) {
+	o := history.Op{Index: l.n, Time: l.now, Process: c.process, Type: t, F: f, Key: fmt.Sprint("key-", c.key)}
+	l.n++
+	with(&o)
+	l.out = append(history.AppendJSON(l.out, &o), '\n')
+}
+
+func (l *leased) step(c *leasedClient, clients int, lie bool) {
+	lock := &l.locks[c.key]
+	granted := func(o *history.Op) { o.Grant = history.Some(c.grant) }
+	switch {
+	case c.doing == "" && c.grant == 0:
+		c.key, c.doing, c.since = l.IntN(len(l.locks)), history.Acquire, l.now
+		l.put(c, history.Invoke, history.Acquire, func(o *history.Op) { o.TTL = history.Some(int64(leasedTTL)) })
+	case c.doing == "":
+		c.doing = history.Release
+		l.put(c, history.Invoke, history.Release, granted)
+	case l.Float64() < l.info:
+		if applies := l.IntN(2) == 0; applies && c.doing == history.Acquire && l.free(lock) {
+			l.grants++
+			*lock = leasedLock{l.grants, l.now + leasedTTL, 0, lock.token + 1}
+		} else if applies && c.doing == history.Release && lock.holder == c.grant {
+			lock.holder = 0
+		}
+		l.put(c, history.Info, c.doing, func(o *history.Op) { o.Error = "timeout" })
+		*c = leasedClient{process: c.process + history.Process(clients)}
+	case c.doing == history.Acquire:
+		c.doing = ""
+		if !l.free(lock) && !lie {
+			l.put(c, history.Fail, history.Acquire, func(o *history.Op) { o.Error = history.ErrHeld })
+			return
+		}
+		l.grants++
+		c.grant = l.grants
+		*lock = leasedLock{c.grant, l.now + leasedTTL, c.since + leasedTTL, lock.token + 1}
+		l.put(c, history.OK, history.Acquire, func(o *history.Op) {
+			o.Grant, o.Token, o.Valid = history.Some(c.grant), history.Some(lock.token), history.Some(int64(leasedTTL))
+		})
+	default:
+		c.doing = ""
+		if mine := lock.holder == c.grant && !l.free(lock); mine {
+			lock.holder = 0
+			l.put(c, history.OK, history.Release, granted)
+		} else {
+			l.put(c, history.Fail, history.Release, func(o *history.Op) { granted(o); o.Error = history.ErrNotHeld })
+		}
+		c.grant = 0
+	}
+}
+
+func (l *leased) free(k *leasedLock) bool { return k.holder == 0 || k.deadline < l.now }
+
+// run gives a history; with lie one acquire is granted although the lock is held.
+func (l *leased) run(keys, clients, events int, lie bool) []byte {
+	l.locks = make([]leasedLock, keys)
+	l.out = []byte(`{"lockcheck":1,"require":["lease","fencing","release","progress","linearizable"]}` + "\n")
+	cs := make([]leasedClient, clients)
+	for i := range cs {
+		cs[i].process = history.Process(i)
+	}
+	for l.n < events {
+		l.now += 1 + l.Int64N(1_000_000)
+		c := &cs[l.IntN(clients)]
+		k := l.locks[c.key]
+		now := lie && l.n > events/2 && c.doing == history.Acquire && k.holder != 0 && min(k.stated, c.since+leasedTTL) > l.now+1
+		before := l.grants
+		l.step(c, clients, now)
+		lie = lie && (!now || l.grants == before)
+	}
+	return l.out
+}
+
+// One key or many, fifty clients, whatever share of the outcomes is unknown: there
+// is a verdict, and it is the right one.
+func TestVerdictInAllCases(t *testing.T) {
+	for _, keys := range []int{1, 200} {
+		for _, info := range []float64{0, 0.01, 0.1} {
+			for _, lie := range []bool{false, true} {
+				l := &leased{Rand: rand.New(rand.NewPCG(1, uint64(keys))), info: info}
+				text := l.run(keys, 50, 30_000, lie)
+				want := checker.Valid
+				if lie {
+					want = checker.Invalid
+				}
+				r, _ := judgeFile(t, text)
+				if r.Results == nil || r.Verdict != want {
+					b, _ := json.Marshal(r)
+					t.Errorf("%d keys, %v unknown, a lie %v: %s", keys, info, lie, b)
+				}
+			}
+		}
+	}
 }
 
 func TestFeedStops(t *testing.T) {

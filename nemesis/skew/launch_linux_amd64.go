@@ -39,6 +39,7 @@ type launch struct {
 	control *Control
 	options Options
 	code    []byte // what is put into the process
+	mask    uint64 // the signals that the process is to block when it begins
 	// instead, if not nil, is done with the process before it has run an
 	// instruction, in place of letting it go; then it is killed.
 	instead func(*patched) error
@@ -93,7 +94,7 @@ func (l *launch) start() (descriptor uint64, err error) {
 	l.cmd.SysProcAttr.Ptrace = true
 	own := l.cmd.ExtraFiles
 	l.cmd.ExtraFiles = append(slices.Clip(own), page)
-	err = l.cmd.Start()
+	l.mask, err = startDeaf(l.cmd)
 	l.cmd.ExtraFiles = own
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS) {
 		// The right to do what is missing may be the right to trace, or another.
@@ -103,6 +104,25 @@ func (l *launch) start() (descriptor uint64, err error) {
 	}
 	const firstExtra = 3
 	return uint64(firstExtra + len(own)), err
+}
+
+// startDeaf starts a command that is to be traced with its signals blocked, and
+// returns which were blocked on this thread. A signal that came between the call
+// for a tracer and the exec would stop the child for its tracer to see; but that
+// is this thread, which sleeps until the exec, and with it would sleep everybody
+// in this process who starts another.
+func startDeaf(cmd *exec.Cmd) (mask uint64, err error) {
+	var before unix.Sigset_t
+	all := unix.Sigset_t{Val: [16]uint64{blockable}}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &before); err != nil {
+		return 0, fmt.Errorf("block signals: %w", err)
+	}
+	err = cmd.Start()
+	if e := unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil); e != nil {
+		// It cannot fail where the first did not.
+		err = errors.Join(err, fmt.Errorf("unblock signals: %w", e))
+	}
+	return before.Val[0], err
 }
 
 // readOnly opens the control anew without the right to write, so that the process
@@ -124,7 +144,7 @@ func (c *Control) readOnly() (*os.File, error) {
 func traceable() error {
 	cmd := exec.Command(ownProgram)
 	cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true}
-	if err := cmd.Start(); err != nil {
+	if _, err := startDeaf(cmd); err != nil {
 		return err
 	}
 	_ = cmd.Process.Kill()
@@ -152,6 +172,9 @@ func (l *launch) attach(t *tracee, descriptor uint64) error {
 			return fmt.Errorf("%w (%w)", ErrPtrace, err)
 		}
 		return err
+	}
+	if err := t.signalMask(ptraceSetSigmask, &l.mask); err != nil {
+		return fmt.Errorf("%w (set the signal mask: %w)", ErrPtrace, err)
 	}
 	// Whatever happens to this process, no half-made one stays.
 	options := unix.PTRACE_O_EXITKILL
@@ -232,6 +255,10 @@ func (p *patched) patch(code []byte, last bool) (err error) {
 		return fmt.Errorf("%w (no system call in it)", ErrNoVDSO)
 	}
 	p.t.gate = p.vdso + p.image.syscall
+	hear, err := p.t.deaf()
+	if err != nil {
+		return err
+	}
 	if err := p.mapPages(last); err != nil {
 		return err
 	}
@@ -248,7 +275,10 @@ func (p *patched) patch(code []byte, last bool) (err error) {
 	if err := p.t.setWord(p.code+wordControl, p.page); err != nil {
 		return err
 	}
-	return p.t.setRegisters(p.registers)
+	if err := p.t.setRegisters(p.registers); err != nil {
+		return err
+	}
+	return hear()
 }
 
 // readImage reads the vDSO as it is now.

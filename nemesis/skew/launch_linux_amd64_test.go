@@ -281,32 +281,54 @@ func TestSignalsAreHeld(t *testing.T) {
 
 // TestHeldSignalArrives sends one signal while the process is in ptrace's hands.
 func TestHeldSignalArrives(t *testing.T) {
+	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGSTOP} {
+		t.Run(unix.SignalName(s), func(t *testing.T) { signalMeanwhile(t, s) })
+	}
+}
+
+func signalMeanwhile(t *testing.T, s unix.Signal) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	c := control(t)
-	l := launch{cmd: exec.Command(staticGo(t), "read", "once"), control: c, code: code}
+	l := launch{cmd: exec.Command("/bin/cat"), control: c, code: code}
+	in, err := l.cmd.StdinPipe() // it waits for input
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
 	fd, err := l.start()
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = l.cmd.Process.Kill() }()
 	tr := &tracee{pid: l.cmd.Process.Pid}
 	if _, err := tr.wait(); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(tr.pid, unix.SIGTERM); err != nil {
+	if err := unix.Kill(tr.pid, s); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.signalMask(ptraceSetSigmask, &l.mask); err != nil {
 		t.Fatal(err)
 	}
 	p := &patched{t: tr, descriptor: fd}
 	if err := p.patch(code, true); err != nil {
 		t.Fatal(err)
 	}
-	if len(tr.held) != 1 || tr.held[0] != unix.SIGTERM {
-		t.Errorf("held %v, want SIGTERM", tr.held)
-	}
 	if err := l.release(p); err != nil {
 		t.Fatal(err)
 	}
-	endedBy(t, l.cmd, unix.SIGTERM)
+	if s == unix.SIGSTOP {
+		var st unix.WaitStatus
+		if _, err := unix.Wait4(tr.pid, &st, unix.WUNTRACED, nil); err != nil || !st.Stopped() {
+			t.Errorf("status %#x (%v), want stopped", st, err)
+		}
+		s = unix.SIGKILL
+		if err := unix.Kill(tr.pid, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	endedBy(t, l.cmd, s)
 }
 
 // endedBy waits for a command and fails unless a signal has ended it.

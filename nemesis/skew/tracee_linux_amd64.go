@@ -16,7 +16,7 @@ import (
 type tracee struct {
 	pid  int
 	gate uint64        // where it has a syscall instruction
-	held []unix.Signal // what was sent to it meanwhile
+	held []unix.Signal // what was sent to it meanwhile and could not be blocked
 }
 
 // A stop is what waitid tells about a stopped thread: a signal, and above it the
@@ -113,6 +113,44 @@ func (t *tracee) trapped(resume func(pid int) error) error {
 			t.held = append(t.held, sig)
 		}
 	}
+}
+
+// deaf makes the process block signals, so that they wait in the kernel while it
+// does what it is told; a stream of them would keep it from ever doing it. Those
+// that injected code brings on itself stay, and SIGSTOP cannot be blocked: held is
+// for that. hear puts back what was blocked before.
+func (t *tracee) deaf() (hear func() error, err error) {
+	var before uint64
+	if err := t.signalMask(ptraceGetSigmask, &before); err != nil {
+		return nil, fmt.Errorf("read its signal mask: %w", err)
+	}
+	all := uint64(blockable)
+	if err := t.signalMask(ptraceSetSigmask, &all); err != nil {
+		return nil, fmt.Errorf("block its signals: %w", err)
+	}
+	return func() error {
+		if err := t.signalMask(ptraceSetSigmask, &before); err != nil {
+			return fmt.Errorf("unblock its signals: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+// blockable is every signal but those that code brings on itself.
+const blockable = ^uint64(1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) |
+	1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1) | 1<<(unix.SIGSYS-1))
+
+const (
+	ptraceGetSigmask = 0x420a
+	ptraceSetSigmask = 0x420b
+)
+
+func (t *tracee) signalMask(request uintptr, mask *uint64) error {
+	_, _, e := unix.Syscall6(unix.SYS_PTRACE, request, uintptr(t.pid), unsafe.Sizeof(*mask), uintptr(unsafe.Pointer(mask)), 0, 0)
+	if e != 0 {
+		return e
+	}
+	return nil
 }
 
 func running(pid int) error { return unix.PtraceCont(pid, 0) }
