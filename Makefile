@@ -39,17 +39,20 @@ lint: vet
 # A minute for each codec; more with FUZZTIME=10m.
 FUZZTIME ?= 1m
 fuzz:
-	$(GO) test -fuzz FuzzReader -fuzztime $(FUZZTIME) ./history
+	for f in FuzzReader FuzzLine FuzzConvert FuzzEDN FuzzLog; do $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) ./history || exit 1; done
 
 bench: build
-	$(GO) test -run '^$$' -bench . -benchmem ./history ./checker/... ./runner
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime 3x ./history ./checker/... ./cmd/lockcheck ./experiment
 
 # The command line and every backend, without the race detector and once more.
 e2e: build
 	$(GO) test -count 1 -timeout 15m ./cmd/lockcheck ./experiment ./cluster/... ./clients/...
 
-# Ten runs without faults in a row on each backend, and longer property tests.
+# Ten runs without faults in a row on each backend, and millions of histories
+# decided twice.
+SOAK_HISTORIES ?= 3000000
 soak: build
+	$(GO) test -count 1 -timeout 2h -run TestDecisionAgreesWithSearch ./checker/linear -soak $(SOAK_HISTORIES)
 	./scripts/soak.sh
 
 clean:

@@ -415,7 +415,7 @@ func (j *Judge) conclude() Results {
 		j.decide(name, r)
 		slices.SortStableFunc(r.Anomalies, func(a, b Anomaly) int { return int(min(max(a.Time-b.Time, -1), 1)) })
 	}
-	res := Results{Properties: j.results, Exposure: j.exp}
+	res := Results{Properties: j.results, Exposure: j.exp, illegal: j.linear.illegal}
 	for _, n := range j.faults.neverInForce() {
 		res.Reasons = append(res.Reasons, NeverInForce(n))
 	}

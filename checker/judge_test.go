@@ -117,3 +117,21 @@ func TestLateWriteAfterManyGrants(t *testing.T) {
 		t.Errorf("found %q", found)
 	}
 }
+
+// The page of what has no linearization is written also when the first
+// operations are at fault.
+func TestWriteLinear(t *testing.T) {
+	r := judged(t, `{"time":1,"process":0,"type":"invoke","f":"acquire","key":"k"}
+{"time":2,"process":0,"type":"ok","f":"acquire","key":"k","grant":1}
+{"time":3,"process":1,"type":"invoke","f":"acquire","key":"k"}
+{"time":4,"process":1,"type":"ok","f":"acquire","key":"k","grant":2}
+`)
+	var b strings.Builder
+	if found, err := r.WriteLinear(&b); !found || err != nil || !strings.Contains(b.String(), "<html") {
+		t.Errorf("%v %v %.80q", found, err, b.String())
+	}
+	ok := judged(t, `{"time":1,"process":0,"type":"invoke","f":"acquire","key":"k"}`+"\n")
+	if found, err := ok.WriteLinear(&b); found || err != nil {
+		t.Error(found, err)
+	}
+}

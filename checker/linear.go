@@ -12,7 +12,10 @@ import (
 const kindNotLinearizable = "not-linearizable"
 
 // linearity follows the lock operations for the linearizability decision.
-type linearity struct{ builder *linear.Builder }
+type linearity struct {
+	builder *linear.Builder
+	illegal *linear.Result // the first key that has no order
+}
 
 func (l *linearity) start(h history.Header) { l.builder = linear.NewBuilder(h) }
 func (l *linearity) add(o *history.Op)      { l.builder.Add(o) }
@@ -25,6 +28,9 @@ func (l *linearity) finish(ctx context.Context, j *Judge) {
 		r.Checked += k.Checked
 		switch k.Verdict {
 		case linear.Illegal:
+			if l.illegal == nil {
+				l.illegal = &k
+			}
 			from, to := j.now, int64(0)
 			for _, o := range k.Window {
 				from = min(from, o.Call)

@@ -8,7 +8,10 @@ package checker
 
 import (
 	"fmt"
+	"io"
 	"slices"
+
+	"github.com/lockcheck/lockcheck/checker/linear"
 )
 
 // A Verdict is what a property came to. They form an order; the worst wins.
@@ -108,6 +111,17 @@ type Results struct {
 	Reasons    []string           `json:"reasons,omitempty"` // why the whole is unknown, beside the properties
 	Properties map[string]*Result `json:"properties"`
 	Exposure   Exposure           `json:"exposure"`
+
+	illegal *linear.Result
+}
+
+// WriteLinear writes porcupine's page of the smallest part of the history that
+// has no order. It reports whether there is one.
+func (r *Results) WriteLinear(w io.Writer) (bool, error) {
+	if r.illegal == nil {
+		return false, nil
+	}
+	return true, linear.Visualize(w, *r.illegal)
 }
 
 // Require sets the properties that the verdict is made of and computes it anew.

@@ -39,7 +39,7 @@ const (
 
 func benchWorkload(keys string) (generator.Config, error) {
 	k, err := generator.ParseKeys(keys)
-	return generator.Config{Workers: benchWorkers, Keys: k, TTL: time.Second, RetryDelay: 200 * time.Microsecond, Wait: time.Second, Writes: 1, Check: true}, err
+	return generator.Config{Workers: benchWorkers, Keys: k, TTL: time.Second, RetryDelay: time.Millisecond, Wait: time.Second, Writes: 1, Check: true}, err
 }
 
 // bareLoop does what a worker does, with go-redis alone: no runner, no pipe, no

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -407,6 +408,9 @@ func (r *run) conclude(ctx context.Context, story error) error {
 	r.res.Theory = theory(&r.o, &res)
 	r.res.Peak = memoryPeak()
 	werr := r.dir.WriteJSON("results.json", r.res)
+	if err := r.drawLinear(&res); err != nil { // a drawing never costs the verdict
+		r.log.Error("linear.html", "error", err)
+	}
 	r.dir.Finish()
 	return errors.Join(recErr, werr)
 }
@@ -422,6 +426,16 @@ func (r *run) whole(ctx context.Context) error {
 		return fmt.Errorf("the lab was not whole after the run: %w", err)
 	}
 	return nil
+}
+
+// drawLinear writes the page of what has no linearization, if anything has none.
+func (r *run) drawLinear(res *checker.Results) error {
+	var page bytes.Buffer
+	found, err := res.WriteLinear(&page)
+	if err != nil || !found {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.dir.Path, "linear.html"), page.Bytes(), 0o644)
 }
 
 // reason says an error as the reason for a verdict of unknown.
