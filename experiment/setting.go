@@ -14,6 +14,7 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 	set := nemesis.Setting{Backend: o.Backend, Workers: o.Workers, Namespaces: namespaces}
 	set.Nodes, set.Data = local.NodeNames(o.Backend)
 	set.Durable = local.Durable(cluster.Spec{Backend: o.Backend, Persistence: o.Persistence})
+	set.Bypass = o.Backend == cluster.Sentinel
 	switch o.Backend {
 	case cluster.Redis:
 		set.Leads = true // alone

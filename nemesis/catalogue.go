@@ -93,6 +93,7 @@ type Setting struct {
 	Talk       bool     // the nodes talk to one another
 	Durable    bool     // a node that is restarted with its data has it
 	Namespaces bool     // every node has a network of its own
+	Bypass     bool     // clients learn addresses from servers: without namespaces they go past the proxies
 }
 
 // refuse says why a kind of fault cannot work in a setting.
@@ -102,6 +103,8 @@ func (e Entry) refuse(set Setting, form string) error {
 		return fmt.Errorf("%s cannot work on %s: its servers do not talk to one another", e.Name, set.Backend)
 	case e.Acts == BetweenNodes && !set.Namespaces:
 		return fmt.Errorf("%s needs the lab's namespaces, and on the loopback network there are none", e.Name)
+	case e.Acts == OnLinks && set.Bypass && !set.Namespaces:
+		return fmt.Errorf("%s cannot work on %s on the loopback network: clients are told the servers' own addresses and go past the proxies", e.Name, set.Backend)
 	case e.Possible != nil:
 		return e.Possible(set, form)
 	}

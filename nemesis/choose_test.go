@@ -47,7 +47,7 @@ func (l *lab) DataID(node string) (string, error) { return "data of " + node, ni
 func (l *lab) HandOver(context.Context) error     { return nil }
 
 var sentinelSetting = Setting{
-	Backend: "redis-sentinel", Workers: 3, Leads: true, Elects: true, HandsOver: true, Talk: true, Namespaces: true,
+	Backend: "redis-sentinel", Workers: 3, Leads: true, Elects: true, HandsOver: true, Talk: true, Namespaces: true, Bypass: true,
 	Nodes: []string{"n1", "n2", "n3", "s1", "s2", "s3"}, Data: []string{"n1", "n2", "n3"},
 }
 
@@ -134,6 +134,7 @@ func TestRefuse(t *testing.T) {
 		{redlock, "partition:ring", "", "partition cannot work on redlock"},
 		{loop, "partition", "", "partition needs the lab's namespaces"},
 		{loop, "failover", "", ""},
+		{loop, "late", "", "go past the proxies"},
 		{sentinelSetting, "partition", "n1", ""},
 		{redis, "failover", "", "failover cannot work on redis: no server takes another's place"},
 		{redlock, "failover:kill", "", "failover cannot work on redlock"},
