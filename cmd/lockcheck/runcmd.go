@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/mattn/go-shellwords"
@@ -130,6 +131,9 @@ func (f *runFlags) settle(c *cobra.Command) error {
 		if err := f.again(c); err != nil {
 			return usage(err)
 		}
+	}
+	if s, err := scenario.Find(f.o.Scenario); err == nil && len(s.Backends) > 0 && f.from == "" && !c.Flags().Changed("backend") && !slices.Contains(s.Backends, f.o.Backend) {
+		f.o.Backend = s.Backends[0] // the story cannot be told on the usual one
 	}
 	if c.Flags().Changed("store") || f.from == "" {
 		p, err := fencedstore.ParsePolicy(f.store)
