@@ -213,7 +213,17 @@ func (o *Options) proxied() bool {
 	return o.Proxy == "always" || nemesis.AnyOnLinks(faults, o.Plan)
 }
 
-func (o *Options) opTimeout() time.Duration { return max(5*time.Second, 4*o.TTL) }
+// opTimeout is after what time the outcome of an operation counts as unknown. In
+// a run it is well below the time after which a lock is called stuck: etcd never
+// answers what was proposed while nobody led, and a client that waits longer for
+// that than the lock may rest would be blamed for it. In a story a slow server is
+// no finding, so there is more time.
+func (o *Options) opTimeout() time.Duration {
+	if o.Scenario != "" {
+		return max(5*time.Second, 4*o.TTL)
+	}
+	return max(1500*time.Millisecond, 3*o.TTL)
+}
 
 // A Machine is what a run needs of the world around it.
 type Machine struct {

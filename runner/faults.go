@@ -23,43 +23,69 @@ const (
 )
 
 // Nemesis carries out a plan, counted from now, until a time after which no
-// fault is to be put in force. It comes back when every fault is healed, at once if ctx
-// ends. What was planned to come after another fault waits for its heal, so that
-// a slow machine does not make two faults of one.
+// fault is to be put in force. It comes back when every fault is healed, at once
+// if ctx ends. No more faults are in force at a time than were planned, and none
+// together with another that acts on the same kind of thing: a slow machine must
+// not make two faults of one.
 func (r *Runner) Nemesis(ctx context.Context, steps []nemesis.Step, until time.Duration) {
 	begun := time.Now()
 	early, cancel := context.WithDeadlineCause(ctx, begun.Add(until), errTooLate)
 	defer cancel()
-	over := make([]chan struct{}, len(steps))
-	for i := range over {
-		over[i] = make(chan struct{})
-	}
+	places := make(chan struct{}, atOnce(steps))
+	own := map[nemesis.Acts]chan struct{}{}
 	var wg sync.WaitGroup
-	for i, s := range steps {
+	for _, s := range steps {
+		e, err := nemesis.Find(s.Fault)
+		if err != nil {
+			r.cfg.Log.Error("plan", "error", err)
+			continue
+		}
+		if own[e.Acts] == nil {
+			own[e.Acts] = make(chan struct{}, 1)
+		}
+		turns := []chan struct{}{own[e.Acts], places}
 		wg.Go(guard.Wrap(func() {
-			defer close(over[i])
 			if !sleep(ctx, time.Until(begun.Add(s.At))) {
 				return
 			}
-			for k, earlier := range steps {
-				if k != i && (earlier.At+earlier.Duration < s.At || earlier.At+earlier.Duration == s.At && k < i) {
-					<-over[k]
-				}
+			for _, turn := range turns {
+				turn <- struct{}{} // whoever has it heals at the latest when ctx ends
+				defer func() { <-turn }()
 			}
-			switch {
-			case ctx.Err() != nil:
-			case time.Since(begun) > until:
-				r.skip(s, errTooLate)
-			default:
-				in := r.Inject(early, s)
-				if in.Err == nil {
-					sleep(ctx, s.Duration)
-				}
-				in.Heal(ctx)
-			}
+			r.step(ctx, early, s)
 		}))
 	}
 	wg.Wait()
+}
+
+// step puts one fault in force, while early stands, and heals it in time.
+func (r *Runner) step(ctx, early context.Context, s nemesis.Step) {
+	switch {
+	case ctx.Err() != nil:
+	case early.Err() != nil:
+		r.skip(s, errTooLate)
+	default:
+		in := r.Inject(early, s)
+		if in.Err == nil {
+			sleep(ctx, s.Duration)
+		}
+		in.Heal(ctx)
+	}
+}
+
+// atOnce is how many steps of a plan are in force together at the most.
+func atOnce(steps []nemesis.Step) int {
+	most := 1
+	for i, s := range steps {
+		n := 0
+		for _, o := range steps[:i+1] {
+			if o.At+o.Duration >= s.At {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
 }
 
 var errTooLate = errors.New("it was not in force before the quiet time at the end")

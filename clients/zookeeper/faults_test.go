@@ -218,6 +218,13 @@ func otherSession(t *testing.T, w *wire) {
 	if q := w.queue(t, "other"); len(q) != 0 {
 		t.Fatalf("left in the queue: %v", q)
 	}
+	// Its node may stand for a while after a session was said to have expired.
+	w.lock.holds.Put(g.Owner, held{epoch + 1, nil})
+	servertest.Is(t, "check after the session", checked(t, w.lock, g), clients.ErrNotHeld)
+	servertest.Is(t, "release after the session", w.lock.Release(within(t, 10*time.Second), g), clients.ErrNotHeld)
+	if q := w.queue(t, "k"); len(q) != 1 {
+		t.Fatalf("another session's node was touched: %v", q)
+	}
 }
 
 func alone(t *testing.T) *servertest.Server {

@@ -38,7 +38,13 @@ type Lock struct {
 	s     *session
 	cfg   clients.Config
 	obs   clients.Observer
-	holds hold.Table[*hold.Renewals]
+	holds hold.Table[held]
+}
+
+// held is a grant, and the session that it belongs to.
+type held struct {
+	epoch    uint64
+	renewals *hold.Renewals
 }
 
 // New makes zookeeper/ephemeral. It fails if the servers allow only a shorter
@@ -104,7 +110,7 @@ func (l *Lock) acquire(ctx context.Context, r clients.Request) (clients.Grant, e
 	if err != nil {
 		return clients.Grant{}, l.leave(ctx, g, err)
 	}
-	return l.keep(g)
+	return l.keep(g, epoch)
 }
 
 // reserve gives a context that ends earlier, by as much as d but not more than a
@@ -211,14 +217,14 @@ func (l *Lock) leave(ctx context.Context, g clients.Grant, why error) error {
 }
 
 // keep remembers the grant and writes to its node in the background.
-func (l *Lock) keep(g clients.Grant) (clients.Grant, error) {
+func (l *Lock) keep(g clients.Grant, epoch uint64) (clients.Grant, error) {
 	var renewals *hold.Renewals
 	if l.cfg.Renew {
 		renewals = hold.Renew(l.obs, g, l.SessionTimeout()/3, func(ctx context.Context) (clients.Grant, error) {
 			return l.prove(ctx, "renew", g)
 		})
 	}
-	if !l.holds.Put(g.Owner, renewals) {
+	if !l.holds.Put(g.Owner, held{epoch, renewals}) {
 		renewals.Stop()
 		return clients.Grant{}, hold.ErrClosed
 	}
@@ -242,12 +248,32 @@ func (l *Lock) prove(ctx context.Context, act string, g clients.Grant) (clients.
 	}
 	ctx, cancel := hold.Deadline(ctx, opWithin)
 	defer cancel()
+	h, known := l.holds.Get(g.Owner)
 	node, owner := nodePath(g), []byte(g.Owner) // send may leave its goroutine behind
-	_, err := send(ctx, l.s, func(c *zk.Conn) (*zk.Stat, error) {
-		return c.Set(node, owner, -1)
+	err := l.inSession(ctx, h, known, func(c *zk.Conn) error {
+		_, err := c.Set(node, owner, -1)
+		return err
 	})
 	g.Session, g.Mark = true, 0
 	return g, clients.Fault(act, g.Key, heldNo(err))
+}
+
+// inSession sends a request about a grant, in the session that it belongs to. A
+// server that says that a session has expired says nothing of its nodes: during
+// an election they may stand for a while, and the next session could write to
+// them, or delete them, as if the lock were still held.
+func (l *Lock) inSession(ctx context.Context, h held, known bool, request func(*zk.Conn) error) error {
+	if _, err := l.s.ready(ctx); err != nil {
+		return err
+	}
+	if known && l.s.same(h.epoch) != nil {
+		return clients.NotDone(zk.ErrSessionExpired)
+	}
+	_, err := send(ctx, l.s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, request(c) })
+	if err == nil && known {
+		return l.s.same(h.epoch) // go-zookeeper may have sent it in the next session
+	}
+	return err
 }
 
 // Release deletes the grant's node.
@@ -255,14 +281,13 @@ func (l *Lock) Release(ctx context.Context, g clients.Grant) error {
 	if g.Owner == "" {
 		return hold.Unknown("release", g)
 	}
-	if renewals, ok := l.holds.Take(g.Owner); ok {
-		renewals.Stop()
+	h, known := l.holds.Take(g.Owner)
+	if known {
+		h.renewals.Stop()
 	}
 	ctx, cancel := hold.Deadline(ctx, opWithin)
 	defer cancel()
-	_, err := send(ctx, l.s, func(c *zk.Conn) (struct{}, error) {
-		return struct{}{}, c.Delete(nodePath(g), -1)
-	})
+	err := l.inSession(ctx, h, known, func(c *zk.Conn) error { return c.Delete(nodePath(g), -1) })
 	return clients.Fault("release", g.Key, heldNo(err))
 }
 
@@ -278,8 +303,8 @@ func heldNo(err error) error {
 
 // Close ends the session, and with it what is held.
 func (l *Lock) Close(ctx context.Context) error {
-	for _, renewals := range l.holds.Close() {
-		renewals.Stop()
+	for _, h := range l.holds.Close() {
+		h.renewals.Stop()
 	}
 	return l.s.close(ctx)
 }
