@@ -256,6 +256,9 @@ func (r *run) startRunner() error {
 		TTL: r.o.TTL.Nanoseconds(), RetryDelay: r.o.RetryDelay.Nanoseconds(), Seed: r.o.Seed,
 		Renew: r.o.Renew != nil && *r.o.Renew, NodeTimeout: r.o.NodeTimeout.Nanoseconds(),
 	}
+	if s, err := scenario.Find(r.o.Scenario); err == nil {
+		set.Options = s.Options
+	}
 	r.runner = runner.New(runner.Config{
 		Place: r.cluster, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
 		System: r.system(), Recorder: r.rec, Log: r.log,

@@ -73,7 +73,7 @@ func (l *Lock) hello(ctx context.Context) error {
 	var err error
 	for range l.members.clients {
 		tctx, cancel := context.WithTimeout(ctx, helloWithin)
-		_, err = l.members.created(tctx, "")
+		_, err = l.members.created(tctx, lockKey(""))
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			break
