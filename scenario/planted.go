@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockcheck/lockcheck/checker"
@@ -88,10 +89,11 @@ const c = 2
 // story puts an ordinary beginning and an orderly end around a play.
 func story(play func(context.Context, *Stage) error) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
-		if err := s.ordinary(ctx); err != nil {
-			return err
+		err := s.ordinary(ctx)
+		if err == nil {
+			err = play(ctx, s)
 		}
-		if err := play(ctx, s); err != nil {
+		if err != nil && !errors.Is(err, errNobody) {
 			return err
 		}
 		return s.part(ctx)
@@ -100,7 +102,7 @@ func story(play func(context.Context, *Stage) error) func(context.Context, *Stag
 
 // overrun lets A take the lock and stops it until B has it.
 func (s *Stage) overrun(ctx context.Context) (ga, gb uint64, err error) {
-	if ga, err = s.acquire(ctx, a); err != nil {
+	if ga, err = s.take(ctx, a); err != nil {
 		return 0, 0, err
 	}
 	pause, err := s.pause(ctx, a)
@@ -108,7 +110,7 @@ func (s *Stage) overrun(ctx context.Context) (ga, gb uint64, err error) {
 		return 0, 0, err
 	}
 	defer pause.Heal(ctx)
-	gb, err = s.acquire(ctx, b)
+	gb, err = s.take(ctx, b)
 	return ga, gb, err
 }
 
@@ -142,7 +144,7 @@ func playUnsafeUnlock(ctx context.Context, s *Stage) error {
 func playSlowUnlock(ctx context.Context, s *Stage) error {
 	by := s.TTL * 4 / 7
 	return again(func() (late bool, err error) {
-		ga, err := s.acquire(ctx, a)
+		ga, err := s.take(ctx, a)
 		if err != nil {
 			return false, err
 		}
@@ -157,7 +159,7 @@ func playSlowUnlock(ctx context.Context, s *Stage) error {
 			return false, err
 		}
 		late = time.Since(begun) > (s.TTL-by)*3/4
-		gb, err := s.acquire(ctx, b)
+		gb, err := s.take(ctx, b)
 		if err != nil {
 			return false, err
 		}
@@ -309,11 +311,11 @@ func playSlowAcquire(ctx context.Context, s *Stage) error {
 		return err
 	}
 	defer slow.Heal(ctx)
-	ga, err := s.acquire(ctx, a)
+	ga, err := s.take(ctx, a)
 	if err != nil {
 		return err
 	}
-	gb, err := s.acquire(ctx, b)
+	gb, err := s.take(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -325,39 +327,46 @@ func playSlowAcquire(ctx context.Context, s *Stage) error {
 }
 
 func playPartialRounds(ctx context.Context, s *Stage) error {
-	if err := again(func() (bool, error) { return s.seedRounds(ctx) }); err != nil {
-		return err
+	for range 3 { // a machine that stands still may let the keys end together
+		if err := again(func() (bool, error) { return s.seedRounds(ctx) }); err != nil {
+			return err
+		}
+		granted, err := s.race(ctx, 3)
+		if err != nil || !granted {
+			return err
+		}
 	}
+	return nil
+}
+
+// race lets the first n workers try at the same time, until one of them was
+// granted the lock or it has to be called stuck.
+func (s *Stage) race(ctx context.Context, n int) (granted bool, err error) {
 	tctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type got struct {
-		i     int
-		grant uint64
-		err   error
-	}
-	all := make(chan got, 3)
-	for i := range 3 {
+	var won atomic.Bool
+	all := make(chan error, n)
+	for i := range n {
 		go func() {
 			g, err := s.tryFor(tctx, i, s.stuckFor())
 			if g != 0 {
+				won.Store(true)
 				err = s.turnOver(ctx, i, g)
 				cancel() // one hand-over is enough
 			}
-			all <- got{i, g, err}
+			all <- err
 		}()
 	}
 	var errs []error
-	for range 3 {
-		if g := <-all; g.err != nil && !errors.Is(g.err, context.Canceled) {
-			errs = append(errs, g.err)
-		}
-	}
-	for i := range 3 { // a try that was given up comes to its end first
-		if err := s.idle(ctx, i); err != nil {
+	for range n {
+		if err := <-all; !errors.Is(err, context.Canceled) {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	for i := range n { // a try that was given up comes to its end first
+		errs = append(errs, s.idle(ctx, i))
+	}
+	return won.Load(), errors.Join(errs...)
 }
 
 // seedRounds leaves a failed round of each worker on servers of its own, a third
@@ -400,7 +409,7 @@ func (s *Stage) seedRounds(ctx context.Context) (late bool, err error) {
 
 // turnOver is a turn of a worker that has the lock already.
 func (s *Stage) turnOver(ctx context.Context, i int, grant uint64) error {
-	if _, err := s.goOn(ctx, i, grant); err != nil {
+	if err := s.count(ctx, i, grant); err != nil {
 		return err
 	}
 	return s.unlock(ctx, i, grant)
@@ -443,7 +452,7 @@ func playUnevenCounters(ctx context.Context, s *Stage) error {
 }
 
 func playEtcdWaiter(ctx context.Context, s *Stage) error {
-	ga, err := s.acquire(ctx, a)
+	ga, err := s.take(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -481,7 +490,7 @@ func playEtcdWaiter(ctx context.Context, s *Stage) error {
 }
 
 func playLongSection(ctx context.Context, s *Stage) error {
-	ga, err := s.acquire(ctx, a)
+	ga, err := s.take(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -495,7 +504,7 @@ func playLongSection(ctx context.Context, s *Stage) error {
 		return err
 	}
 	if early {
-		if _, err := s.goOn(ctx, b, other.grant); err != nil {
+		if err := s.count(ctx, b, other.grant); err != nil {
 			return err
 		}
 	}
@@ -511,7 +520,7 @@ func playLongSection(ctx context.Context, s *Stage) error {
 		return err
 	}
 	if !early {
-		if _, err := s.goOn(ctx, b, gb); err != nil {
+		if err := s.count(ctx, b, gb); err != nil {
 			return err
 		}
 	}
@@ -519,7 +528,7 @@ func playLongSection(ctx context.Context, s *Stage) error {
 }
 
 func playKilledHolder(ctx context.Context, s *Stage) error {
-	if _, err := s.acquire(ctx, a); err != nil {
+	if _, err := s.take(ctx, a); err != nil {
 		return err
 	}
 	if err := s.kill(ctx, a); err != nil {
@@ -529,7 +538,7 @@ func playKilledHolder(ctx context.Context, s *Stage) error {
 }
 
 func playSessionLost(ctx context.Context, s *Stage) error {
-	ga, err := s.acquire(ctx, a)
+	ga, err := s.take(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,23 @@ func (s *Stage) stuckFor() time.Duration {
 	return max(4*s.TTL, 2*time.Second) + 2*s.TTL
 }
 
+// errNobody ends a story: the lock is stuck, and there is nothing more to tell.
+var errNobody = errors.New("nobody can have the lock any more")
+
+// take lets worker i try until it has the lock. A lock that cannot be had for
+// much longer than it takes to call it stuck is a finding.
+func (s *Stage) take(ctx context.Context, i int) (uint64, error) {
+	g, err := s.tryFor(ctx, i, max(s.stuckFor(), takeWithin))
+	if err == nil && g == 0 {
+		err = errNobody
+	}
+	return g, err
+}
+
+// takeWithin leaves room for slow servers, and for a violation to show in half a
+// minute.
+const takeWithin = 15 * time.Second
+
 // A pursuit is a worker that tries for the lock while others go on.
 type pursuit struct {
 	grant uint64
@@ -62,7 +79,7 @@ func (s *Stage) pursue(ctx context.Context, i int) *pursuit {
 	p := &pursuit{over: make(chan struct{})}
 	go func() {
 		defer close(p.over)
-		p.grant, p.err = s.acquire(ctx, i)
+		p.grant, p.err = s.take(ctx, i)
 	}()
 	return p
 }
@@ -83,6 +100,20 @@ func (p *pursuit) wait() (uint64, error) {
 	return p.grant, p.err
 }
 
+// count lets worker i read under its grant and write one more. It does not look
+// whether it still has the lock. A fence may refuse either.
+func (s *Stage) count(ctx context.Context, i int, grant uint64) error {
+	w := s.Runner.Worker(i)
+	d, err := w.Do(ctx, runner.Call{F: history.Read, Key: s.Key, Grant: grant})
+	if err == nil && d.Type == history.OK {
+		err = s.write(ctx, i, grant, d.Value+1)
+	}
+	if err != nil && !errors.Is(err, runner.ErrLost) {
+		return fmt.Errorf("read and write by worker %d: %w", i, err)
+	}
+	return nil
+}
+
 // unlock lets worker i release, also what it was told is lost, whatever comes of
 // it: that is for the judge.
 func (s *Stage) unlock(ctx context.Context, i int, grant uint64) error {
@@ -95,9 +126,9 @@ func (s *Stage) unlock(ctx context.Context, i int, grant uint64) error {
 
 // turn is an ordinary section of worker i.
 func (s *Stage) turn(ctx context.Context, i int) error {
-	g, err := s.acquire(ctx, i)
+	g, err := s.take(ctx, i)
 	if err == nil {
-		_, err = s.goOn(ctx, i, g)
+		err = s.count(ctx, i, g)
 	}
 	if err == nil {
 		err = s.unlock(ctx, i, g)
@@ -108,7 +139,7 @@ func (s *Stage) turn(ctx context.Context, i int) error {
 // ordinary is what every story begins with, so that a pass has been earned: a
 // lock that is held, somebody who is refused, a release, and a hand-over.
 func (s *Stage) ordinary(ctx context.Context) error {
-	g, err := s.acquire(ctx, a)
+	g, err := s.take(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -121,7 +152,7 @@ func (s *Stage) ordinary(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := s.goOn(ctx, a, g); err != nil {
+	if err := s.count(ctx, a, g); err != nil {
 		return err
 	}
 	if err := s.unlock(ctx, a, g); err != nil {
@@ -151,7 +182,10 @@ func name(i int) string { return fmt.Sprintf("w%d", i) }
 
 // kill ends worker i. It fails if the death could not be proved.
 func (s *Stage) kill(ctx context.Context, i int) error {
-	_, err := s.fault(ctx, nemesis.Step{Fault: "kill", Target: name(i)})
+	in, err := s.fault(ctx, nemesis.Step{Fault: "kill", Target: name(i)})
+	if err == nil {
+		in.Heal(ctx) // it is over
+	}
 	return err
 }
 
