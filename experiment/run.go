@@ -146,6 +146,9 @@ func (r *run) stand(ctx context.Context) error {
 	}
 	r.res.Ready, r.res.Network = r.cluster.Timing().Ready, r.network
 	r.plan = r.draw()
+	if r.m.Planned != nil {
+		r.m.Planned(r.plan)
+	}
 	if err := r.writeParameters(); err != nil {
 		return err
 	}
