@@ -68,7 +68,9 @@ func (fs *faults) phase(o *history.Op) (*fault, string) {
 			f.healed = o.Time
 		}
 	case history.Healed:
-		f.healed = o.Time
+		if !selfHealing(f.name) { // that one was over when it was done
+			f.healed = o.Time
+		}
 	case history.Skipped:
 		f.skipped = true
 	}

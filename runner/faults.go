@@ -1,10 +1,12 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,13 +28,15 @@ const (
 // fault is to be put in force. It comes back when every fault is healed, at once
 // if ctx ends. No more faults are in force at a time than were planned, and none
 // together with another that acts on the same kind of thing: a slow machine must
-// not make two faults of one.
+// not make two faults of one. Those follow each other in the order of the plan.
 func (r *Runner) Nemesis(ctx context.Context, steps []nemesis.Step, until time.Duration) {
 	begun := time.Now()
 	early, cancel := context.WithDeadlineCause(ctx, begun.Add(until), errTooLate)
 	defer cancel()
 	places := make(chan struct{}, atOnce(steps))
-	own := map[nemesis.Acts]chan struct{}{}
+	over := map[nemesis.Acts]chan struct{}{} // closed when the latest step on that kind of thing is over
+	steps = slices.Clone(steps)
+	slices.SortStableFunc(steps, func(a, b nemesis.Step) int { return cmp.Compare(a.At, b.At) })
 	var wg sync.WaitGroup
 	for _, s := range steps {
 		e, err := nemesis.Find(s.Fault)
@@ -40,18 +44,20 @@ func (r *Runner) Nemesis(ctx context.Context, steps []nemesis.Step, until time.D
 			r.cfg.Log.Error("plan", "error", err)
 			continue
 		}
-		if own[e.Acts] == nil {
-			own[e.Acts] = make(chan struct{}, 1)
-		}
-		turns := []chan struct{}{own[e.Acts], places}
+		// Waiting for the one before, and not for whoever comes first, keeps the
+		// order: which of two goroutines runs first says nothing of the plan.
+		before, done := over[e.Acts], make(chan struct{})
+		over[e.Acts] = done
 		wg.Go(guard.Wrap(func() {
+			defer close(done)
 			if !sleep(ctx, time.Until(begun.Add(s.At))) {
 				return
 			}
-			for _, turn := range turns {
-				turn <- struct{}{} // whoever has it heals at the latest when ctx ends
-				defer func() { <-turn }()
+			if before != nil {
+				<-before // it heals at the latest when ctx ends
 			}
+			places <- struct{}{}
+			defer func() { <-places }()
 			r.step(ctx, early, s)
 		}))
 	}
