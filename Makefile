@@ -5,7 +5,7 @@ GO ?= go
 # cgo is not needed to run; -race needs it and asks for it by itself.
 BUILD = CGO_ENABLED=0 $(GO) build
 
-.PHONY: demo test race vet lint fuzz bench e2e soak build deps clean
+.PHONY: demo verify test race vet lint fuzz bench e2e soak build deps clean
 
 demo: build
 	./bin/lockcheck demo
@@ -22,6 +22,10 @@ bin/lockcheck:
 # The etcd server has replace lines in its module, so that it needs one of its own.
 bin/etcd: tools/go.mod tools/go.sum
 	cd tools && $(BUILD) -o ../bin/etcd go.etcd.io/etcd/server/v3
+
+# The locks that are broken on purpose, each beside its honest twin.
+verify: build
+	./bin/lockcheck verify
 
 test: build vet
 	$(GO) test -race -timeout 15m ./...

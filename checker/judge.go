@@ -94,7 +94,8 @@ type keyState struct {
 	broken      []*brokenLease
 	data        keyData
 	tries       tries
-	blocks      []block // in which progress is not asked for, because somebody holds
+	leftovers   []leftover // acquires that came to no clear end, since somebody was last granted
+	blocks      []block    // in which progress is not asked for, because somebody holds
 }
 
 // New begins a judgement.

@@ -3,6 +3,8 @@ package checker
 import (
 	"fmt"
 	"slices"
+
+	"github.com/lockcheck/lockcheck/history"
 )
 
 const kindStuck = "stuck"
@@ -70,6 +72,31 @@ func (t *tries) finish(end int64) []span {
 	return t.past
 }
 
+// A leftover is an acquire that was not granted, and of which nobody said why: it
+// may have left something behind that stands in everybody's way.
+type leftover struct {
+	proc history.Process
+	idx  int
+	at   int64
+	kind history.Type
+	why  string
+}
+
+// maxLeftovers bounds how many are named.
+const maxLeftovers = 3
+
+// leftover files an acquire that came to no clear end, and forgets those after
+// which somebody asked for the lock and was granted it.
+func (k *keyState) leftover(p *proc, op *operation, o *history.Op) {
+	switch {
+	case o.Type == history.OK:
+		k.leftovers = slices.DeleteFunc(k.leftovers, func(l leftover) bool { return l.at < op.at })
+	case o.Type == history.Fail && (o.Error == history.ErrHeld || o.Error == history.ErrNoQuorum):
+	case len(k.leftovers) < maxLeftovers:
+		k.leftovers = append(k.leftovers, leftover{p.id, o.Index, o.Time, o.Type, o.Error})
+	}
+}
+
 // A block is a stretch in which a key was held, by several grants perhaps.
 type block struct {
 	span
@@ -130,7 +157,16 @@ func (j *Judge) reportStuck(k *keyState, gap span) {
 	ops := []int{}
 	if g := k.lastBefore(gap.from); g != nil {
 		what = fmt.Sprintf("process %d had held it last (grant %d)", g.proc, g.id)
+		if !g.release.Set && g.ended && g.end.idx >= 0 {
+			what += ", until " + g.end.why
+		}
 		ops = append(ops, g.okIdx)
+	}
+	for _, l := range k.leftovers {
+		if l.at < gap.to {
+			what += fmt.Sprintf("; an acquire of process %d ended as %v before (%s) and may have left behind what blocks it", l.proc, l.kind, l.why)
+			ops = append(ops, l.idx)
+		}
 	}
 	msg := fmt.Sprintf("%s is stuck: from %s on nobody was granted it for %s although there was always somebody trying; %s",
 		quoted(k.name), ms(gap.from), ms(gap.to-gap.from), what)

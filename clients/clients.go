@@ -137,6 +137,8 @@ type Config struct {
 	Worker      int           // which worker this is
 	Seed        uint64        // for the client's own random choices
 	Observer    Observer
+	// Options are what a single client knows and the others leave alone.
+	Options map[string]string
 }
 
 // New makes a client. It fails if the servers cannot be reached.

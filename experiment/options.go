@@ -231,6 +231,8 @@ type Machine struct {
 	Log    *slog.Logger               // for warnings that people should see at once
 	Live   func(Live)                 // called a few times a second; may be nil
 	Begun  func(dir string)           // called with the run directory; may be nil
+
+	Planned func([]nemesis.Step) // called with the plan before anything breaks; may be nil
 }
 
 // Live is the state of a run that goes on.

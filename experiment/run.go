@@ -146,6 +146,9 @@ func (r *run) stand(ctx context.Context) error {
 	}
 	r.res.Ready, r.res.Network = r.cluster.Timing().Ready, r.network
 	r.plan = r.draw()
+	if r.m.Planned != nil {
+		r.m.Planned(r.plan)
+	}
 	if err := r.writeParameters(); err != nil {
 		return err
 	}
@@ -255,6 +258,9 @@ func (r *run) startRunner() error {
 		Backend: r.o.Backend, Client: r.o.Client, Master: cluster.MasterName,
 		TTL: r.o.TTL.Nanoseconds(), RetryDelay: r.o.RetryDelay.Nanoseconds(), Seed: r.o.Seed,
 		Renew: r.o.Renew != nil && *r.o.Renew, NodeTimeout: r.o.NodeTimeout.Nanoseconds(),
+	}
+	if s, err := scenario.Find(r.o.Scenario); err == nil {
+		set.Options = s.Options
 	}
 	r.runner = runner.New(runner.Config{
 		Place: r.cluster, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,

@@ -28,9 +28,10 @@ func Deviation(o *Options, res *checker.Results) string {
 
 // theory is what the result says of that.
 func theory(o *Options, res *checker.Results) string {
-	_, err := catalog.Find(o.Client)
+	s, err := scenario.Find(o.Scenario)
+	_, cerr := catalog.Find(o.Client)
 	switch off := Deviation(o, res); {
-	case o.Scenario == "" || err != nil:
+	case err != nil || cerr != nil || s.Theory == nil:
 		return ""
 	case off != "":
 		return off

@@ -272,6 +272,9 @@ func (w *Worker) event(m wire.Message) {
 		w.suspended = false
 	case history.Lost:
 		w.suspended = false
+		if w.open != nil {
+			w.open.lost = true
+		}
 		for g, h := range w.held {
 			if (m.Grant == 0 || m.Grant == g) && (m.Key == "" || m.Key == h.key) {
 				h.lost = true

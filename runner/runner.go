@@ -85,6 +85,9 @@ func New(cfg Config) *Runner {
 // Worker gives worker i.
 func (r *Runner) Worker(i int) *Worker { return r.workers[i] }
 
+// Count is how many workers there are.
+func (r *Runner) Count() int { return len(r.workers) }
+
 // Start starts every worker and begins a session in each. It fails if one of
 // them cannot: what does not work at the start is a mistake of the set-up, not
 // a fault.

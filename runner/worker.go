@@ -75,6 +75,7 @@ type Open struct {
 	begun time.Time
 	timer *time.Timer
 	done  chan Done
+	lost  bool // told while it was open
 }
 
 // ErrRetired says that a worker needs a session before it can do anything.
@@ -150,6 +151,14 @@ func (o *Open) Wait(ctx context.Context) (Done, error) {
 	case <-ctx.Done():
 		return Done{}, ctx.Err()
 	}
+}
+
+// Lost reports whether the worker was told of a loss while the operation was
+// open.
+func (o *Open) Lost() bool {
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	return o.lost
 }
 
 // Do begins an operation and waits for its end.
@@ -287,6 +296,13 @@ func (w *Worker) Suspended() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.suspended
+}
+
+// Busy reports whether an operation of the worker is open.
+func (w *Worker) Busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.open != nil
 }
 
 // Can reports whether the client has an ability, by its name on the wire.

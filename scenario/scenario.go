@@ -30,13 +30,15 @@ type Scenario struct {
 	TTL         time.Duration // at least; 0 for any
 	NodeTimeout bool          // a single node may take the whole TTL to answer
 
+	Options map[string]string // for the clients, see clients.Config
+
 	Run func(ctx context.Context, s *Stage) error
 	// Theory says what should come of it; nil for no opinion.
 	Theory func(Case) Expectation
 }
 
 // All lists the scenarios.
-var All = []Scenario{gcPause, failover, restartEmpty, lateWrite, minorityLeader, slowRedlock, suspended}
+var All = append([]Scenario{gcPause, failover, restartEmpty, lateWrite, minorityLeader, slowRedlock, suspended}, planted...)
 
 // most of the stories are about all of these.
 var required = []string{checker.Lease, checker.Fencing, checker.Release, checker.Data, checker.Linearizable}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockcheck/lockcheck/clients"
 	"github.com/lockcheck/lockcheck/clients/etcd"
+	"github.com/lockcheck/lockcheck/clients/faulty"
 	"github.com/lockcheck/lockcheck/clients/redis"
 	"github.com/lockcheck/lockcheck/clients/redlock"
 	"github.com/lockcheck/lockcheck/clients/zookeeper"
@@ -33,12 +34,35 @@ var All = []Entry{
 	{"redlock/redlock", "SET NX PX on a majority of five independent servers", []string{"redlock"}, false, false, false, redlock.New},
 	{"zookeeper/ephemeral", "ephemeral sequential node; the token is its czxid", []string{"zookeeper"}, true, true, true, zookeeper.New},
 	{"etcd/lease", "lease and a transaction on create revision 0; the token is the revision", []string{"etcd"}, true, true, false, etcd.New},
+	{"etcd/queue", "a key on a lease for each contender, the oldest has the lock; the token is its create revision", []string{"etcd"}, true, true, true, etcd.NewQueue},
+}
+
+// Faulty lists the locks that are broken on purpose, for lockcheck to be tried
+// on. None of them is a default.
+var Faulty = []Entry{
+	{"faulty/unsafe-unlock", "redis/set-nx that deletes without comparing the owner", []string{"redis", "redis-sentinel"}, false, false, false, faulty.UnsafeUnlock},
+	{"faulty/get-then-del", "redis/set-nx that compares and deletes in two steps", []string{"redis", "redis-sentinel"}, false, false, false, faulty.GetThenDel},
+	{"faulty/setnx-then-expire", "redis/set-nx that sets the key and its expiry in two steps", []string{"redis", "redis-sentinel"}, false, false, false, faulty.SetnxThenExpire},
+	{"faulty/clock-token", "redis/set-nx-incr with the client's clock as the token", []string{"redis", "redis-sentinel"}, true, false, false, faulty.ClockToken},
+	{"faulty/extend-recreates", "redis/set-nx whose renewal sets an expired key again", []string{"redis", "redis-sentinel"}, false, false, false, faulty.ExtendRecreates},
+	{"faulty/extend-other", "redis/set-nx whose renewal compares no owner", []string{"redis", "redis-sentinel"}, false, false, false, faulty.ExtendOther},
+	{"faulty/minority-redlock", "redlock/redlock on n/2 servers", []string{"redlock"}, false, false, false, faulty.MinorityRedlock},
+	{"faulty/redlock-no-validity", "redlock/redlock that claims the whole TTL, whatever acquiring took", []string{"redlock"}, false, false, false, faulty.RedlockNoValidity},
+	{"faulty/redlock-no-cleanup", "redlock/redlock that leaves the keys of a failed round", []string{"redlock"}, false, false, false, faulty.RedlockNoCleanup},
+	{"faulty/redlock-max-token", "redlock/redlock with the highest of the servers' counters as the token", []string{"redlock"}, true, false, false, faulty.RedlockMaxToken},
+	{"faulty/etcd-no-recheck", "etcd/queue that does not look at its own key after the wait", []string{"etcd"}, true, true, true, faulty.EtcdNoRecheck},
+	{"faulty/etcd-lease-token", "etcd/lease with the lease's ID as the token", []string{"etcd"}, true, true, false, faulty.EtcdLeaseToken},
+	{"faulty/etcd-no-keepalive", "etcd/lease that never renews and never looks", []string{"etcd"}, true, false, false, faulty.EtcdNoKeepalive},
+	{"faulty/zk-parent-token", "zookeeper/ephemeral with the parent's czxid as the token", []string{"zookeeper"}, true, true, true, faulty.ZKParentToken},
+	{"faulty/zk-persistent", "zookeeper/ephemeral on nodes that outlive their session", []string{"zookeeper"}, true, true, true, faulty.ZKPersistent},
+	{"faulty/zk-ignore-expiry", "zookeeper/ephemeral that goes on after its session expired", []string{"zookeeper"}, true, true, true, faulty.ZKIgnoreExpiry},
+	{"faulty/zk-orphan", "zookeeper/ephemeral that forgets a node whose creation got no answer", []string{"zookeeper"}, true, true, true, faulty.ZKOrphan},
 }
 
 // Find gives the entry of that name.
 func Find(name string) (Entry, error) {
 	var names []string
-	for _, e := range All {
+	for _, e := range slices.Concat(All, Faulty) {
 		if e.Name == name {
 			return e, nil
 		}

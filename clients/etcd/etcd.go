@@ -35,12 +35,21 @@ type Lock struct {
 	outside *members // the watcher's own connections
 	cfg     clients.Config
 	obs     clients.Observer
+	queues  bool // each contender has a key of its own
 	holds   hold.Table[*held]
 	tidying sync.WaitGroup
 }
 
 // New makes etcd/lease.
 func New(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
+	l, err := connect(ctx, cfg)
+	if err != nil {
+		return nil, err // not a nil *Lock
+	}
+	return l, nil
+}
+
+func connect(ctx context.Context, cfg clients.Config) (*Lock, error) {
 	l := &Lock{cfg: cfg, obs: hold.Observer(cfg.Observer)}
 	var err error
 	if l.members, err = open(cfg.Endpoints, cfg.Worker); err != nil {
@@ -64,13 +73,21 @@ func (l *Lock) hello(ctx context.Context) error {
 	var err error
 	for range l.members.clients {
 		tctx, cancel := context.WithTimeout(ctx, helloWithin)
-		_, err = l.members.created(tctx, "")
+		_, err = l.members.created(tctx, lockKey(""))
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			break
 		}
 	}
 	return err
+}
+
+// key is where a grant lives.
+func (l *Lock) key(g clients.Grant) string {
+	if l.queues {
+		return queueKey(g.Key, g.Owner)
+	}
+	return lockKey(g.Key)
 }
 
 // lockKey is where the lock of that name lives.
@@ -93,7 +110,7 @@ func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, e
 	}
 	g := clients.Grant{Key: r.Key, ID: r.ID, Valid: valid, Mark: mark, HasToken: true, Owner: ownerOf(lease)}
 	h := l.watch(g, lease, begun)
-	g.Token, err = l.members.create(ctx, r.Key, g.Owner, lease)
+	g.Token, err = l.members.create(ctx, l.key(g), g.Owner, lease)
 	if err == nil {
 		err = h.granted()
 	}
@@ -101,14 +118,19 @@ func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, e
 		l.giveUp(h)
 		return clients.Grant{}, clients.Fault("acquire", r.Key, err)
 	}
+	return l.keep(g, h)
+}
+
+// keep remembers a grant and renews it in the background, if that is wanted.
+func (l *Lock) keep(g clients.Grant, h *held) (clients.Grant, error) {
 	if l.cfg.Renew {
-		h.renewals = hold.Renew(l.obs, g, valid/3, func(ctx context.Context) (clients.Grant, error) {
-			return l.keepAlive(ctx, g, lease)
+		h.renewals = hold.Renew(l.obs, g, g.Valid/3, func(ctx context.Context) (clients.Grant, error) {
+			return l.keepAlive(ctx, g, h.lease)
 		})
 	}
 	if !l.holds.Put(g.Owner, h) {
 		h.end()
-		return clients.Grant{}, clients.Fault("acquire", r.Key, hold.ErrClosed)
+		return clients.Grant{}, clients.Fault("acquire", g.Key, hold.ErrClosed)
 	}
 	return g, nil
 }
@@ -122,8 +144,7 @@ func leaseOf(g clients.Grant) (clientv3.LeaseID, bool) {
 }
 
 // create takes the lock if nobody has it; its create revision is the token.
-func (m *members) create(ctx context.Context, name, owner string, lease clientv3.LeaseID) (token uint64, err error) {
-	key := lockKey(name)
+func (m *members) create(ctx context.Context, key, owner string, lease clientv3.LeaseID) (token uint64, err error) {
 	err = m.do(ctx, func(ctx context.Context, c *clientv3.Client) error {
 		resp, err := c.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
@@ -143,9 +164,9 @@ func (m *members) create(ctx context.Context, name, owner string, lease clientv3
 
 // created gives the create revision of the lock's key, 0 if there is none. The
 // read is linearizable, which is etcd's default.
-func (m *members) created(ctx context.Context, name string) (revision uint64, err error) {
+func (m *members) created(ctx context.Context, key string) (revision uint64, err error) {
 	err = m.do(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		resp, err := c.Get(ctx, lockKey(name))
+		resp, err := c.Get(ctx, key)
 		if err == nil && len(resp.Kvs) == 1 {
 			revision = uint64(resp.Kvs[0].CreateRevision)
 		}
@@ -157,8 +178,7 @@ func (m *members) created(ctx context.Context, name string) (revision uint64, er
 // remove deletes the lock's key if it is still the one with that create
 // revision. clientv3 sends a transaction that writes once, where LeaseRevoke
 // would be repeated.
-func (m *members) remove(ctx context.Context, name string, token uint64) error {
-	key := lockKey(name)
+func (m *members) remove(ctx context.Context, key string, token uint64) error {
 	return m.do(ctx, func(ctx context.Context, c *clientv3.Client) error {
 		resp, err := c.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(key), "=", int64(token))).
@@ -195,7 +215,7 @@ func (l *Lock) Check(ctx context.Context, g clients.Grant) (clients.Grant, error
 	}
 	ctx, cancel := hold.Deadline(ctx, opWithin)
 	defer cancel()
-	revision, err := l.members.created(ctx, g.Key)
+	revision, err := l.members.created(ctx, l.key(g))
 	if err == nil && revision != g.Token {
 		err = clients.ErrNotHeld
 	}
@@ -215,7 +235,7 @@ func (l *Lock) Release(ctx context.Context, g clients.Grant) error {
 	}
 	ctx, cancel := hold.Deadline(ctx, opWithin)
 	defer cancel()
-	err := l.members.remove(ctx, g.Key, g.Token)
+	err := l.members.remove(ctx, l.key(g), g.Token)
 	if err == nil || clients.Definite(err) {
 		l.holds.Take(g.Owner)
 		l.tidy(lease)

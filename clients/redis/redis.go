@@ -24,9 +24,22 @@ const opWithin = 5 * time.Second
 // Sentinel is the backend whose endpoints are sentinels.
 const Sentinel = "redis-sentinel"
 
+// A Database is what the lock asks of Redis. A lock that is broken on purpose has
+// another one than redisdb.DB.
+type Database interface {
+	Ping(ctx context.Context) error
+	Set(ctx context.Context, name, owner string, ttl time.Duration) (bool, error)
+	SetAndWait(ctx context.Context, name, owner string, ttl, within time.Duration) (ok, replicated bool, err error)
+	SetAndCount(ctx context.Context, name, owner string, ttl time.Duration) (token uint64, ok bool, err error)
+	Extend(ctx context.Context, name, owner string, ttl time.Duration) (bool, error)
+	Owns(ctx context.Context, name, owner string) (bool, error)
+	Delete(ctx context.Context, name, owner string) (bool, error)
+	Close() error
+}
+
 // A Lock is one process's view of the locks.
 type Lock struct {
-	db    *redisdb.DB
+	db    Database
 	cfg   clients.Config
 	obs   clients.Observer
 	kind  kind
@@ -50,26 +63,40 @@ const (
 // NewSetNX makes redis/set-nx, a lock without tokens: its owner is a random
 // value, which identifies and does not order.
 func NewSetNX(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
-	return newLock(ctx, cfg, plain)
+	return newLock(ctx, cfg, plain, nil)
 }
 
 // NewSetNXIncr makes redis/set-nx-incr, whose token is a counter in the same
 // Redis. It goes back when the data is lost.
 func NewSetNXIncr(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
-	return newLock(ctx, cfg, counting)
+	return newLock(ctx, cfg, counting, nil)
 }
 
 // NewSetNXWait makes redis/set-nx-wait, which asks the master to WAIT until one
 // replica has the lock, and lets go of it if none has it in time. That makes a
 // failover that forgets the lock unlikely, not impossible.
 func NewSetNXWait(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
-	return newLock(ctx, cfg, replicated)
+	return newLock(ctx, cfg, replicated, nil)
 }
 
-func newLock(ctx context.Context, cfg clients.Config, k kind) (*Lock, error) {
-	db, err := open(cfg)
+// With makes redis/set-nx, or redis/set-nx-incr if the grants are counted, on
+// what instead makes of the database.
+func With(ctx context.Context, cfg clients.Config, counted bool, instead func(*redisdb.DB) Database) (clients.Lock, error) {
+	k := plain
+	if counted {
+		k = counting
+	}
+	return newLock(ctx, cfg, k, instead)
+}
+
+func newLock(ctx context.Context, cfg clients.Config, k kind, instead func(*redisdb.DB) Database) (clients.Lock, error) {
+	honest, err := open(cfg)
 	if err != nil {
 		return nil, err
+	}
+	var db Database = honest
+	if instead != nil {
+		db = instead(honest)
 	}
 	ctx, cancel := hold.Deadline(ctx, opWithin)
 	defer cancel()

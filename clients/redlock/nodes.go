@@ -14,19 +14,29 @@ import (
 // undoWithin is how long a server has to take back a round that failed.
 const undoWithin = time.Second
 
+// A Node is what the lock asks of one server.
+type Node interface {
+	Ping(ctx context.Context) error
+	Set(ctx context.Context, name, owner string, ttl time.Duration) (bool, error)
+	Extend(ctx context.Context, name, owner string, ttl time.Duration) (bool, error)
+	Owns(ctx context.Context, name, owner string) (bool, error)
+	Delete(ctx context.Context, name, owner string) (bool, error)
+	Close() error
+}
+
 // nodes are the independent servers and how long each may take.
 type nodes struct {
-	dbs    []*redisdb.DB
+	dbs    []Node
 	within time.Duration
 }
 
-func open(addrs []string, within time.Duration) nodes {
+func open(addrs []string, within time.Duration, node func(*redisdb.DB) Node) nodes {
 	if within <= 0 {
 		within = nodeWithin
 	}
 	n := nodes{within: within}
 	for _, a := range addrs {
-		n.dbs = append(n.dbs, redisdb.Single(a))
+		n.dbs = append(n.dbs, node(redisdb.Single(a)))
 	}
 	return n
 }
@@ -60,7 +70,7 @@ func (t tally) err() error {
 // round is given longer here, without making the caller wait: after a time-out
 // go-redis connects anew, and sends nothing before its greeting is answered. One
 // whose answers do not arrive at all keeps the lock until the TTL has passed.
-func (n nodes) undo(take func(context.Context, *redisdb.DB)) {
+func (n nodes) undo(take func(context.Context, Node)) {
 	var all sync.WaitGroup
 	for _, db := range n.dbs {
 		all.Go(func() {
@@ -82,7 +92,7 @@ func (n nodes) undo(take func(context.Context, *redisdb.DB)) {
 
 // ask puts one question to every server at once, and waits until each has
 // answered or used up its time.
-func (n nodes) ask(ctx context.Context, question func(context.Context, *redisdb.DB) (bool, error)) tally {
+func (n nodes) ask(ctx context.Context, question func(context.Context, Node) (bool, error)) tally {
 	ctx, cancel := context.WithTimeout(ctx, n.within)
 	defer cancel()
 	type answer struct {

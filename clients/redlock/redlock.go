@@ -29,8 +29,50 @@ const nodeWithin = 100 * time.Millisecond
 // helloWithin bounds the making of a client whose caller did not.
 const helloWithin = 5 * time.Second
 
+// Rules are what the algorithm decides. A lock that is broken on purpose has one
+// that differs.
+type Rules struct {
+	// Node is how a server is spoken to.
+	Node func(*redisdb.DB) Node
+	// Quorum is how many of n servers are the lock.
+	Quorum func(n int) int
+	// Undo says whether a round that did not win is taken back.
+	Undo bool
+	// Claim gives what a round that has won may rely on, and the mark that it
+	// counts from. Its error says why there is nothing to rely on.
+	Claim func(ctx context.Context, w Won) (valid time.Duration, mark uint64, err error)
+}
+
+// Won is a round that a quorum has answered with yes.
+type Won struct {
+	Request  clients.Request
+	Valid    time.Duration // the TTL less what clocks may drift, from Begun
+	Begun    time.Time
+	Observer clients.Observer
+}
+
+// Published are the rules as they are written.
+func Published() Rules {
+	return Rules{
+		Node:   func(db *redisdb.DB) Node { return db },
+		Quorum: func(n int) int { return n/2 + 1 },
+		Undo:   true,
+		// The published validity, TTL - elapsed - drift, counts from now. Counted
+		// from the beginning it is TTL - drift, and that is what the grant says.
+		Claim: func(_ context.Context, w Won) (time.Duration, uint64, error) {
+			if time.Since(w.Begun) >= w.Valid {
+				return 0, 0, errTooLate
+			}
+			return w.Valid, 0, nil
+		},
+	}
+}
+
+var errTooLate = errors.New("the round took as long as the lock lasts")
+
 // A Lock is one process's view of the locks.
 type Lock struct {
+	rules  Rules
 	nodes  nodes
 	quorum int
 	cfg    clients.Config
@@ -45,11 +87,25 @@ type held struct {
 
 // New makes redlock/redlock. It fails unless a majority answers.
 func New(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
+	return Published().New(ctx, cfg)
+}
+
+// New makes the lock by these rules.
+func (r Rules) New(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
+	l, err := r.Lock(ctx, cfg)
+	if err != nil {
+		return nil, err // not a nil *Lock
+	}
+	return l, nil
+}
+
+// Lock is New for whoever adds to it.
+func (r Rules) Lock(ctx context.Context, cfg clients.Config) (*Lock, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("redlock needs the addresses of its servers")
 	}
-	l := &Lock{cfg: cfg, obs: hold.Observer(cfg.Observer), quorum: len(cfg.Endpoints)/2 + 1}
-	l.nodes = open(cfg.Endpoints, cfg.NodeTimeout)
+	l := &Lock{rules: r, cfg: cfg, obs: hold.Observer(cfg.Observer), quorum: r.Quorum(len(cfg.Endpoints))}
+	l.nodes = open(cfg.Endpoints, cfg.NodeTimeout, r.Node)
 	if err := l.hello(ctx); err != nil {
 		l.nodes.close()
 		return nil, fmt.Errorf("reach a majority of %v: %w", cfg.Endpoints, err)
@@ -63,7 +119,7 @@ func (l *Lock) hello(ctx context.Context) error {
 	ctx, cancel := hold.Deadline(ctx, helloWithin)
 	defer cancel()
 	for {
-		t := l.nodes.ask(ctx, func(ctx context.Context, db *redisdb.DB) (bool, error) { return true, db.Ping(ctx) })
+		t := l.nodes.ask(ctx, func(ctx context.Context, db Node) (bool, error) { return true, db.Ping(ctx) })
 		if t.yes >= l.quorum {
 			return nil
 		}
@@ -86,16 +142,20 @@ func (l *Lock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, e
 	}
 	begun := time.Now()
 	owner := hold.NewOwner()
-	t := l.nodes.ask(ctx, func(ctx context.Context, db *redisdb.DB) (bool, error) {
+	t := l.nodes.ask(ctx, func(ctx context.Context, db Node) (bool, error) {
 		return db.Set(ctx, r.Key, owner, r.TTL)
 	})
-	// The published validity, TTL - elapsed - drift, counts from now. Counted
-	// from the beginning it is TTL - drift, and that is what the grant says.
-	if t.yes < l.quorum || time.Since(begun) >= valid {
-		l.nodes.undo(func(ctx context.Context, db *redisdb.DB) { db.Delete(ctx, r.Key, owner) })
-		return clients.Grant{}, clients.Fault("acquire", r.Key, fmt.Errorf("%w: %v after %v", clients.ErrNoQuorum, t, time.Since(begun)))
+	g := clients.Grant{Key: r.Key, ID: r.ID, Owner: owner}
+	err = t.err()
+	if t.yes >= l.quorum {
+		g.Valid, g.Mark, err = l.rules.Claim(ctx, Won{r, valid, begun, l.obs})
 	}
-	g := clients.Grant{Key: r.Key, ID: r.ID, Valid: valid, Owner: owner}
+	if err != nil {
+		if l.rules.Undo {
+			l.nodes.undo(func(ctx context.Context, db Node) { db.Delete(ctx, r.Key, owner) })
+		}
+		return clients.Grant{}, clients.Fault("acquire", r.Key, fmt.Errorf("%w after %v: %v", clients.ErrNoQuorum, time.Since(begun), err))
+	}
 	if !l.keep(g, r.TTL) {
 		return clients.Grant{}, clients.Fault("acquire", r.Key, hold.ErrClosed)
 	}
@@ -135,7 +195,7 @@ func (l *Lock) extend(ctx context.Context, g clients.Grant, ttl time.Duration) (
 		return clients.Grant{}, clients.Fault("renew", g.Key, err)
 	}
 	begun := time.Now()
-	t := l.nodes.ask(ctx, func(ctx context.Context, db *redisdb.DB) (bool, error) {
+	t := l.nodes.ask(ctx, func(ctx context.Context, db Node) (bool, error) {
 		return db.Extend(ctx, g.Key, g.Owner, ttl)
 	})
 	if err := l.proved(t); err != nil {
@@ -154,7 +214,7 @@ func (l *Lock) Check(ctx context.Context, g clients.Grant) (clients.Grant, error
 	if g.Owner == "" {
 		return clients.Grant{}, hold.Unknown("check", g)
 	}
-	t := l.nodes.ask(ctx, func(ctx context.Context, db *redisdb.DB) (bool, error) {
+	t := l.nodes.ask(ctx, func(ctx context.Context, db Node) (bool, error) {
 		return db.Owns(ctx, g.Key, g.Owner)
 	})
 	g.Valid, g.Mark = 0, 0
@@ -169,7 +229,7 @@ func (l *Lock) Release(ctx context.Context, g clients.Grant) error {
 	if h, ok := l.holds.Take(g.Owner); ok {
 		h.renewals.Stop()
 	}
-	t := l.nodes.ask(ctx, func(ctx context.Context, db *redisdb.DB) (bool, error) {
+	t := l.nodes.ask(ctx, func(ctx context.Context, db Node) (bool, error) {
 		return db.Delete(ctx, g.Key, g.Owner)
 	})
 	return clients.Fault("release", g.Key, l.proved(t))

@@ -146,7 +146,7 @@ func (s *server) begin(ctx context.Context, set Setup) (Message, error) {
 	lock, err := newLock(sctx, clients.Config{
 		Backend: set.Backend, Endpoints: set.Endpoints, Master: set.Master,
 		TTL: time.Duration(set.TTL), RetryDelay: time.Duration(set.RetryDelay), NodeTimeout: time.Duration(set.NodeTimeout),
-		Renew: set.Renew, Worker: set.Worker, Seed: set.Seed, Observer: ses,
+		Renew: set.Renew, Worker: set.Worker, Seed: set.Seed, Observer: ses, Options: set.Options,
 	})
 	if err != nil {
 		cancel()

@@ -66,6 +66,8 @@ type Setup struct {
 	NodeTimeout int64    `json:"node_timeout,omitempty"`
 	Renew       bool     `json:"renew"`
 	Seed        uint64   `json:"seed"`
+	// Options are what a single client knows and the others leave alone.
+	Options map[string]string `json:"options,omitempty"`
 }
 
 // A Message is one line from the worker to the runner: the answer to a command

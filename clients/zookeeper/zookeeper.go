@@ -33,8 +33,36 @@ const (
 	leaveWithin = 500 * time.Millisecond
 )
 
+// Rules are what the algorithm decides. A lock that is broken on purpose has one
+// that differs.
+type Rules struct {
+	// Flags are those of a contender's node.
+	Flags int32
+	// TokenOf names the node whose czxid is the token of a contender's node.
+	TokenOf func(node string) string
+	// Unanswered decides what became of a creation that got no answer: find looks
+	// for the node.
+	Unanswered func(find func() (node string, err error), unknown error) (node string, err error)
+	// Held reads what a server said to a request about the node of a grant.
+	Held func(error) error
+}
+
+// Recipe are the rules of the recipes page.
+func Recipe() Rules {
+	return Rules{
+		Flags: zk.FlagEphemeral | zk.FlagSequence,
+		// The czxid is the transaction that created the contender's own node, so a
+		// later contender's is higher. (That of the parent would be the same for
+		// everybody.)
+		TokenOf:    func(node string) string { return node },
+		Unanswered: func(find func() (string, error), _ error) (string, error) { return find() },
+		Held:       heldNo,
+	}
+}
+
 // A Lock is one process's view of the locks, and one session.
 type Lock struct {
+	rules Rules
 	s     *session
 	cfg   clients.Config
 	obs   clients.Observer
@@ -50,7 +78,12 @@ type held struct {
 // New makes zookeeper/ephemeral. It fails if the servers allow only a shorter
 // session than TTL: they cap it at maxSessionTimeout, by default 20 ticks.
 func New(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
-	l := &Lock{cfg: cfg, obs: hold.Observer(cfg.Observer)}
+	return Recipe().New(ctx, cfg)
+}
+
+// New makes the lock by these rules.
+func (r Rules) New(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
+	l := &Lock{rules: r, cfg: cfg, obs: hold.Observer(cfg.Observer)}
 	if cfg.TTL < time.Millisecond {
 		return nil, fmt.Errorf("a session of %v cannot be had", cfg.TTL)
 	}
@@ -127,7 +160,7 @@ func reserve(ctx context.Context, d time.Duration) (context.Context, context.Can
 func (l *Lock) enqueue(ctx context.Context, epoch uint64, name string) (string, error) {
 	owner := hold.NewOwner()
 	create := func(c *zk.Conn) (string, error) {
-		return c.Create(dir(name)+"/"+prefix(owner), []byte(owner), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
+		return c.Create(dir(name)+"/"+prefix(owner), []byte(owner), l.rules.Flags, zk.WorldACL(zk.PermAll))
 	}
 	node, err := send(ctx, l.s, create)
 	if errors.Is(err, zk.ErrNoNode) { // the first contender ever
@@ -137,7 +170,8 @@ func (l *Lock) enqueue(ctx context.Context, epoch uint64, name string) (string, 
 		node, err = send(ctx, l.s, create)
 	}
 	if err != nil && !clients.Definite(err) {
-		node, err = l.find(ctx, name, owner, err)
+		unknown := err
+		node, err = l.rules.Unanswered(func() (string, error) { return l.find(ctx, name, owner, unknown) }, unknown)
 	}
 	if err != nil {
 		return "", err
@@ -190,11 +224,10 @@ func (l *Lock) parents(ctx context.Context, name string) error {
 
 func nodePath(g clients.Grant) string { return dir(g.Key) + "/" + g.Owner }
 
-// czxid is the transaction that created the contender's own node, so a later
-// contender's is higher. (That of the parent would be the same for everybody.)
+// czxid is the transaction that created a node.
 func (l *Lock) czxid(ctx context.Context, g clients.Grant) (uint64, error) {
 	stat, err := send(ctx, l.s, func(c *zk.Conn) (*zk.Stat, error) {
-		_, stat, err := c.Get(nodePath(g))
+		_, stat, err := c.Get(l.rules.TokenOf(nodePath(g)))
 		return stat, err
 	})
 	if err != nil {
@@ -255,7 +288,7 @@ func (l *Lock) prove(ctx context.Context, act string, g clients.Grant) (clients.
 		return err
 	})
 	g.Session, g.Mark = true, 0
-	return g, clients.Fault(act, g.Key, heldNo(err))
+	return g, clients.Fault(act, g.Key, l.rules.Held(err))
 }
 
 // inSession sends a request about a grant, in the session that it belongs to. A
@@ -288,7 +321,7 @@ func (l *Lock) Release(ctx context.Context, g clients.Grant) error {
 	ctx, cancel := hold.Deadline(ctx, opWithin)
 	defer cancel()
 	err := l.inSession(ctx, h, known, func(c *zk.Conn) error { return c.Delete(nodePath(g), -1) })
-	return clients.Fault("release", g.Key, heldNo(err))
+	return clients.Fault("release", g.Key, l.rules.Held(err))
 }
 
 // heldNo reads "not held" out of what the server said: that the node is gone, or

@@ -25,6 +25,8 @@ type listed struct {
 	About string `json:"about"`
 	Runs  bool   `json:"runs"`              // on this machine
 	Why   string `json:"why_not,omitempty"` // and what mends it
+
+	Broken bool `json:"broken_on_purpose,omitempty"`
 }
 
 var backendAbout = map[string]string{
@@ -75,6 +77,9 @@ func list(what string) []listed {
 	case "clients":
 		for _, e := range catalog.All {
 			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")"}, e.Backends...))
+		}
+		for _, e := range catalog.Faulty {
+			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")", Broken: true}, e.Backends...))
 		}
 	case "faults":
 		return listFaults(local.Probe(context.Background()))
@@ -144,7 +149,10 @@ func (a *app) list(ls []listed, json bool) error {
 		return printJSON(a.out, ls)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	for _, l := range ls {
+	for i, l := range ls {
+		if l.Broken && (i == 0 || !ls[i-1].Broken) {
+			fmt.Fprintln(w, "\nBroken on purpose, each beside its honest twin in 'lockcheck verify':")
+		}
 		fmt.Fprintf(w, "%s\t%s\n", l.Name, l.About)
 		if l.Why != "" {
 			fmt.Fprintf(w, "\tnot here: %s\n", l.Why)

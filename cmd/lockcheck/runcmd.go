@@ -239,6 +239,7 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 	}
 	m := a.machine()
 	m.Live = live.show
+	m.Planned = a.printPlan
 	m.Begun = func(dir string) { a.say(f, "seed %d  %s\n", f.o.Seed, dir) }
 	res, err := experiment.Run(c.Context(), f.o, m)
 	live.clear()
@@ -260,6 +261,19 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 		code = worse(code, exitFailed)
 	}
 	return ended(code, nil)
+}
+
+// planShown is how many steps of a plan are printed.
+const planShown = 20
+
+// printPlan says what is going to be broken, before it is.
+func (a *app) printPlan(steps []nemesis.Step) {
+	for _, s := range steps[:min(planShown, len(steps))] {
+		fmt.Fprintf(a.err, "plan: %v\n", s)
+	}
+	if more := len(steps) - planShown; more > 0 {
+		fmt.Fprintf(a.err, "plan: and %d more, in plan.json\n", more)
+	}
 }
 
 // say prints a line for people: on standard output, or on standard error where
