@@ -30,6 +30,7 @@ type Options struct {
 	Client      string             `json:"client"`
 	ClientCmd   []string           `json:"client_cmd,omitempty"` // a program that speaks the worker protocol
 	Scenario    string             `json:"scenario,omitempty"`
+	Key         string             `json:"key,omitempty"` // that a scenario is about; "" for its own
 	Workers     int                `json:"workers"`
 	Keys        string             `json:"keys"`
 	TTL         time.Duration      `json:"ttl"`

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -344,7 +345,7 @@ func (r *run) perform(ctx context.Context) error {
 		}
 		stage := &scenario.Stage{
 			Runner: r.runner, Setting: r.o.setting(r.network == local.NetworkLab), Leader: r.lab.Leader,
-			Key: scenario.Key, TTL: r.o.TTL, Retry: r.o.RetryDelay,
+			Key: cmp.Or(r.o.Key, scenario.Key), TTL: r.o.TTL, Retry: r.o.RetryDelay, Rand: generator.Stream(r.o.Seed, generator.StreamScenario),
 		}
 		if err := stage.Tell(ctx, s); err != nil {
 			return fmt.Errorf("scenario %s could not be played to its end: %w", s.Name, err)

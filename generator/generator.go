@@ -15,8 +15,9 @@ import (
 // Streams of random numbers: one for each part, so that a new draw in one does
 // not shift another. Worker i uses StreamWorkers + i.
 const (
-	StreamNemesis = 1
-	StreamWorkers = 1 << 20
+	StreamNemesis  = 1
+	StreamScenario = 2
+	StreamWorkers  = 1 << 20
 )
 
 // Stream gives the random numbers of one part of a run.

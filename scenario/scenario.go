@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +48,16 @@ var required = []string{checker.Lease, checker.Fencing, checker.Release, checker
 
 const a, b = 0, 1 // the workers' parts
 
+// FindReport gives the report of that number (D7, in any case) or name.
+func FindReport(name string) (Report, bool) {
+	for _, r := range Reports {
+		if strings.EqualFold(r.Number, name) || r.Name == name {
+			return r, true
+		}
+	}
+	return Report{}, false
+}
+
 // Find gives the scenario of that name.
 func Find(name string) (Scenario, error) {
 	var names []string
@@ -56,7 +67,10 @@ func Find(name string) (Scenario, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return Scenario{}, fmt.Errorf("scenario %q is not known; there are %v", name, names)
+	for _, r := range Reports {
+		names = append(names, r.Number, r.Name)
+	}
+	return Scenario{}, fmt.Errorf("scenario %q is not known; there are %s", name, strings.Join(names, ", "))
 }
 
 // Key is what the scenarios lock.
@@ -88,6 +102,7 @@ type Stage struct {
 	Key     string
 	TTL     time.Duration // of the lease or session
 	Retry   time.Duration // between two tries
+	Rand    *rand.Rand    // for what a story leaves open: whom, how long, how many
 
 	faults []*runner.Injection
 }

@@ -28,6 +28,11 @@ type checkFlags struct {
 	json     bool
 }
 
+// newCheckFlags are those of a command line that gives none.
+func newCheckFlags() *checkFlags {
+	return &checkFlags{timeout: time.Minute, reentry: model.DefaultReentry}
+}
+
 // A checked is what check says of one file.
 type checked struct {
 	File string `json:"file"`
@@ -40,7 +45,7 @@ type checked struct {
 }
 
 func (a *app) checkCommand() *cobra.Command {
-	f := &checkFlags{}
+	f := newCheckFlags()
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Judge saved histories",
@@ -67,9 +72,9 @@ may end.`,
 	}
 	c.Flags().StringSliceVar(&f.require, "require", nil, "properties that the verdict is made of (default: the history's own, else all but exclusion)")
 	c.Flags().StringSliceVar(&f.property, "property", nil, "show, and require, only these properties")
-	c.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "after which what is not decided is unknown")
+	c.Flags().DurationVar(&f.timeout, "timeout", f.timeout, "after which what is not decided is unknown")
 	c.Flags().StringVar(&f.model, "model", "", "judge by this model: "+strings.Join(model.Names, ", ")+" (default: lease-lock for our own histories, else a guess)")
-	c.Flags().IntVar(&f.reentry, "reentry", model.DefaultReentry, "how often one holder may hold a re-entrant mutex")
+	c.Flags().IntVar(&f.reentry, "reentry", f.reentry, "how often one holder may hold a re-entrant mutex")
 	c.Flags().BoolVar(&f.json, "json", false, "print the results as JSON: an object, or an array for several files")
 	return c
 }

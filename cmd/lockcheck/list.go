@@ -91,6 +91,9 @@ func list(what string) []listed {
 			}
 			ls = append(ls, onBackends(listed{Name: s.Name, About: s.About + " (on " + strings.Join(on, ", ") + ")"}, on...))
 		}
+		for _, r := range scenario.Reports {
+			ls = append(ls, listed{Name: r.Number + " " + r.Name, About: r.About + " (" + r.Source + ")", Runs: true})
+		}
 	case "properties":
 		for _, p := range checker.Properties {
 			ls = append(ls, listed{Name: p, About: propertyAbout[p], Runs: true})

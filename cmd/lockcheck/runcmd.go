@@ -97,22 +97,38 @@ func (a *app) scenarioCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "scenario NAME",
 		Short: "A scripted, exactly timed story",
+		Long: `Tells a story, or one of the public reports D1 to D12 (docs/reports.md): those
+play their failing form and the twin without the mistake, in several variations,
+and exit with 0 if every row came out as theory says, rows with violations
+included, with 1 if one did not, and with 2 if a row had to be skipped.
+'lockcheck list scenarios' shows them all.`,
 		Example: `  lockcheck scenario gc-pause --backend etcd --store none
-  lockcheck scenario gc-pause --backend redis --client redis/set-nx-incr --store monotonic`,
+  lockcheck scenario gc-pause --backend redis --client redis/set-nx-incr --store monotonic
+  lockcheck scenario D2
+  lockcheck scenario watch-without-multi --seed 7`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage(fmt.Errorf("scenario takes one name; 'lockcheck list scenarios' shows them"))
+			}
+			if _, ok := scenario.FindReport(args[0]); ok {
+				return nil
 			}
 			_, err := scenario.Find(args[0])
 			return usage(err)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if r, ok := scenario.FindReport(args[0]); ok {
+				return a.report(c, f, r)
+			}
 			f.o.Scenario = args[0]
 			return a.experiment(c, f)
 		},
 	}
 	for _, s := range scenario.All {
 		c.ValidArgs = append(c.ValidArgs, s.Name)
+	}
+	for _, r := range scenario.Reports {
+		c.ValidArgs = append(c.ValidArgs, r.Number, r.Name)
 	}
 	f.add(c)
 	return c
@@ -145,12 +161,7 @@ func (f *runFlags) settle(c *cobra.Command) error {
 	if c.Flags().Changed("renew") {
 		f.o.Renew = &f.renew
 	}
-	switch {
-	case c.Flags().Changed("seed"):
-		f.o.Seed = f.seed
-	case f.from == "":
-		f.o.Seed = rand.Uint64N(1 << 32)
-	}
+	f.drawSeed(c)
 	if f.plan != "" {
 		p, err := readPlan(f.plan)
 		if err != nil {
@@ -159,6 +170,16 @@ func (f *runFlags) settle(c *cobra.Command) error {
 		f.o.Plan = p.Steps
 	}
 	return usage(f.o.Settle())
+}
+
+// drawSeed takes the seed that was given, or draws one.
+func (f *runFlags) drawSeed(c *cobra.Command) {
+	switch {
+	case c.Flags().Changed("seed"):
+		f.o.Seed = f.seed
+	case f.from == "":
+		f.o.Seed = rand.Uint64N(1 << 32)
+	}
 }
 
 func readPlan(file string) (nemesis.PlanFile, error) {

@@ -1,0 +1,3 @@
+package scenario
+
+var reports []Report
