@@ -10,7 +10,7 @@ BUILD = CGO_ENABLED=0 $(GO) build
 demo: build
 	./bin/lockcheck demo
 
-build: deps bin/lockcheck bin/etcd
+build: deps bin/lockcheck bin/etcd bin/lockcheck-adapters
 
 deps:
 	@./scripts/deps.sh
@@ -22,6 +22,11 @@ bin/lockcheck:
 # The etcd server has replace lines in its module, so that it needs one of its own.
 bin/etcd: tools/go.mod tools/go.sum
 	cd tools && $(BUILD) -o ../bin/etcd go.etcd.io/etcd/server/v3
+
+# The libraries under test are no part of lockcheck: a module of their own.
+.PHONY: bin/lockcheck-adapters
+bin/lockcheck-adapters:
+	cd adapters/go && $(BUILD) -o ../../bin/lockcheck-adapters .
 
 # The locks that are broken on purpose, each beside its honest twin.
 verify: build

@@ -129,6 +129,27 @@ func (o *Options) settleClient() error {
 	return nil
 }
 
+// Missing says what the lock under test lacks here, and what brings it: a program
+// that has not been built. Servers are local.Find's business.
+func (o *Options) Missing() error {
+	_, err := o.program()
+	return err
+}
+
+// program gives the path of the program that offers the lock, "" for lockcheck
+// itself.
+func (o *Options) program() (string, error) {
+	e, err := catalog.Find(o.Client)
+	if len(o.ClientCmd) > 0 || err != nil || e.Program() == "" {
+		return "", nil
+	}
+	path, err := local.Built(e.Program())
+	if err != nil {
+		return "", fmt.Errorf("%s is missing, which client %s needs: make bin/%s", e.Program(), o.Client, e.Program())
+	}
+	return path, nil
+}
+
 func (o *Options) settleScenario() error {
 	if o.Scenario == "" {
 		return nil

@@ -255,6 +255,10 @@ func (r *run) startRecorder() error {
 }
 
 func (r *run) startRunner() error {
+	program, err := r.o.program()
+	if err != nil {
+		return err
+	}
 	set := wire.Setup{
 		Backend: r.o.Backend, Client: r.o.Client, Master: cluster.MasterName,
 		TTL: r.o.TTL.Nanoseconds(), RetryDelay: r.o.RetryDelay.Nanoseconds(), Seed: r.o.Seed,
@@ -267,8 +271,11 @@ func (r *run) startRunner() error {
 		Place: place{r.lab}, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
 		System: r.system(), Recorder: r.rec, Log: r.log,
 		Command: func(int) *exec.Cmd {
-			if len(r.o.ClientCmd) > 0 {
+			switch {
+			case len(r.o.ClientCmd) > 0:
 				return exec.Command(r.o.ClientCmd[0], r.o.ClientCmd[1:]...)
+			case program != "":
+				return exec.Command(program)
 			}
 			return r.m.Worker(&r.o)
 		},

@@ -26,7 +26,8 @@ type listed struct {
 	Runs  bool   `json:"runs"`              // on this machine
 	Why   string `json:"why_not,omitempty"` // and what mends it
 
-	Broken bool `json:"broken_on_purpose,omitempty"`
+	Library bool `json:"library,omitempty"` // a lock that people use, as it is
+	Broken  bool `json:"broken_on_purpose,omitempty"`
 }
 
 var backendAbout = map[string]string{
@@ -77,6 +78,14 @@ func list(what string) []listed {
 	case "clients":
 		for _, e := range catalog.All {
 			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")"}, e.Backends...))
+		}
+		for _, e := range catalog.Libraries {
+			l := onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")", Library: true}, e.Backends...)
+			o := experiment.Options{Client: e.Name}
+			if err := o.Missing(); err != nil && l.Runs {
+				l.Runs, l.Why = false, err.Error()
+			}
+			ls = append(ls, l)
 		}
 		for _, e := range catalog.Faulty {
 			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")", Broken: true}, e.Backends...))
@@ -153,6 +162,9 @@ func (a *app) list(ls []listed, json bool) error {
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for i, l := range ls {
+		if l.Library && (i == 0 || !ls[i-1].Library) {
+			fmt.Fprintln(w, "\nLibraries that people use, as they are:")
+		}
 		if l.Broken && (i == 0 || !ls[i-1].Broken) {
 			fmt.Fprintln(w, "\nBroken on purpose, each beside its honest twin in 'lockcheck verify':")
 		}

@@ -248,6 +248,9 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 			return a.skipped(f, err)
 		}
 	}
+	if err := f.o.Missing(); err != nil {
+		return a.skipped(f, err)
+	}
 	if left, err := a.enterLab(c.Context(), &f.o); left || err != nil {
 		return err
 	}
