@@ -32,6 +32,7 @@ func (k *keyState) topBefore(t int64) tokenUse {
 func (j *Judge) completeAcquire(p *proc, op *operation, o *history.Op) {
 	k := op.key
 	k.tries.end(o.Time)
+	j.avail.end(k, p.id, op.at, o.Time, o.Type == history.OK)
 	k.leftover(p, op, o)
 	switch o.Type {
 	case history.OK:

@@ -206,6 +206,13 @@ func (j *Judge) nemesis(o *history.Op) {
 		if f.name == killFault && !f.phaseless {
 			j.killed(f)
 		}
+		if f.healed == o.Time { // it is over with that
+			j.avail.healed(f.name, o.Time)
+		}
+	case history.Healed:
+		if f.healed == o.Time && f.done != inf {
+			j.avail.healed(f.name, o.Time)
+		}
 	case history.Skipped:
 		f.victims = nil
 		j.undying(f)
@@ -232,7 +239,7 @@ func (j *Judge) killed(f *fault) {
 		}
 	}
 	for _, g := range victims {
-		j.endSection(j.procs[g.proc], g, &history.Op{Time: max(f.asked, g.ok), Index: f.askedIdx}, "its process was killed")
+		j.endSection(j.procs[g.proc], g, &history.Op{Time: max(f.asked, g.ok), Index: f.askedIdx}, whyKilled)
 	}
 	j.undying(f)
 }

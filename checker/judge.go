@@ -36,6 +36,7 @@ type Judge struct {
 	results map[string]*Result
 	exp     Exposure
 	earned  earned
+	avail   availability
 	linear  linearity
 }
 
@@ -94,6 +95,7 @@ type keyState struct {
 	broken      []*brokenLease
 	data        keyData
 	tries       tries
+	want        wanting
 	leftovers   []leftover // acquires that came to no clear end, since somebody was last granted
 	blocks      []block    // in which progress is not asked for, because somebody holds
 }
@@ -107,6 +109,7 @@ func New(h history.Header) *Judge {
 	for _, p := range Properties {
 		j.results[p] = &Result{Verdict: Valid}
 	}
+	j.avail = newAvailability(&h)
 	j.linear.start(h)
 	return j
 }
@@ -216,6 +219,7 @@ func (j *Judge) invokeAcquire(p *proc, op *operation) {
 	op.begun = op.at
 	op.floor = k.topBefore(op.at)
 	k.tries.begin(op.at, op.ttl.Or(j.header.TTL))
+	j.avail.begin(k, p.id, op.at, op.ttl.Or(j.header.TTL))
 	if j.header.Reentrant {
 		return
 	}
@@ -266,6 +270,12 @@ func (j *Judge) complete(p *proc, op *operation, o *history.Op) {
 	}
 }
 
+// Why the section of one who died was over.
+const (
+	whyKilled  = "its process was killed"
+	whyCrashed = "its worker crashed"
+)
+
 func crashed(o *history.Op) bool {
 	return o.Type == history.Info && strings.HasPrefix(o.Error, history.ErrCrashed)
 }
@@ -276,7 +286,7 @@ func (j *Judge) retire(p *proc, op *operation, o *history.Op) {
 	end, why := *o, "its operation ended as info"
 	over := slices.Clone(p.held)
 	if crashed(o) {
-		end.Time, why = p.lastHeard, "its worker crashed"
+		end.Time, why = p.lastHeard, whyCrashed
 		over = append(over, op.ending...) // the runner closes what an idle worker held when it died
 		if op.grant != nil && op.f == history.Release {
 			over = append(over, op.grant)
@@ -340,6 +350,7 @@ func (j *Judge) judge(g *grant) {
 	k := g.key
 	g.settle()
 	j.countGrant(g)
+	j.available(g)
 	k.active = slices.DeleteFunc(k.active, func(h *grant) bool { return h.end.at <= g.ok })
 	for _, h := range k.active {
 		if h.proc == g.proc {
@@ -400,13 +411,16 @@ func (j *Judge) Finish(ctx context.Context) Results {
 		}
 		j.emit(k)
 	}
+	avail := j.finishAvailability()
 	j.finishStore()
 	for _, k := range j.order {
 		j.explainBroken(k)
 		j.stuck(k)
 	}
 	j.linear.finish(ctx, j)
-	return j.conclude()
+	res := j.conclude()
+	res.Availability = avail
+	return res
 }
 
 // conclude turns what was found into verdicts.

@@ -257,6 +257,18 @@ type Header struct {
 // that was converted from what another tool recorded.
 const OrderOfFile = "file"
 
+// Workers is how many workers there were, as the parameters have it; 0 if they do
+// not tell.
+func (h *Header) Workers() int {
+	var p struct {
+		Workers int `json:"workers"`
+	}
+	if json.Unmarshal(h.Params, &p) != nil { // parameters of another tool
+		return 0
+	}
+	return max(p.Workers, 0)
+}
+
 func (h *Header) fileOrder() bool { return h.Order == OrderOfFile }
 
 // Version of the event format.
