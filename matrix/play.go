@@ -123,6 +123,9 @@ func (p *play) carryOut(ctx context.Context, at Place) (run Run, ok bool) {
 	if run.Causes, err = causes(&res); err != nil {
 		p.trouble(err)
 	}
+	if run.Availability, err = available(res.Dir); err != nil {
+		p.trouble(err)
+	}
 	return run, true
 }
 
@@ -255,3 +258,19 @@ func causes(res *experiment.Result) ([]string, error) {
 // Bears is how many runs a machine of so many processors bears at a time without
 // its slowness being taken for the lock's.
 func Bears(cpus int) int { return max(1, cpus) }
+
+// available reads how much of the time the lock could be had; nil where that was
+// not measured.
+func available(dir string) (*float64, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "results.json"))
+	if err != nil {
+		return nil, err
+	}
+	var r struct {
+		Availability struct {
+			Available *float64 `json:"available"`
+		} `json:"availability"`
+	}
+	err = json.Unmarshal(b, &r)
+	return r.Availability.Available, err
+}
