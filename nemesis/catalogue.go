@@ -52,14 +52,14 @@ func Faults() []Entry {
 	}
 }
 
-// told lists faults that only stories ask for: they are about one request of one
+// storied lists faults that only stories ask for: they are about one request of one
 // protocol, and no part of what plans draw from.
-func told() []Entry { return []Entry{requestCutEntry} }
+func storied() []Entry { return []Entry{requestCutEntry} }
 
 // Find gives the kind of fault of that name.
 func Find(name string) (Entry, error) {
 	var known []string
-	for _, e := range slices.Concat(Faults(), told()) {
+	for _, e := range slices.Concat(Faults(), storied()) {
 		if e.Name == name {
 			return e, nil
 		}
