@@ -24,7 +24,9 @@ func Check(ctx context.Context, ops []history.Op, h history.Header) Results {
 type Judge struct {
 	header history.Header
 	procs  map[history.Process]*proc
+	recent [64]*proc // of procs, by the last bits of their numbers
 	keys   map[string]*keyState
+	same   *keyState   // the one asked for last, which most events are about
 	order  []*keyState // as they appeared
 	grants map[uint64]*grant
 	latest *grant // the one granted last, which most events are about
@@ -141,19 +143,28 @@ func (j *Judge) Add(o *history.Op) {
 }
 
 func (j *Judge) process(id history.Process) *proc {
+	slot := &j.recent[uint64(id)%uint64(len(j.recent))]
+	if p := *slot; p != nil && p.id == id {
+		return p
+	}
 	p := j.procs[id]
 	if p == nil {
 		p = &proc{id: id, last: map[*keyState]*grant{}}
 		j.procs[id] = p
 	}
+	*slot = p
 	return p
 }
 
 func (j *Judge) key(name string) *keyState {
+	if k := j.same; k != nil && k.name == name {
+		return k
+	}
 	k := j.keys[name]
+	j.same = k
 	if k == nil {
 		k = &keyState{name: name, procs: map[history.Process]bool{}, tokens: map[uint64]tokenUse{}}
-		j.keys[name] = k
+		j.keys[name], j.same = k, k
 		j.order = append(j.order, k)
 	}
 	return k
