@@ -158,7 +158,7 @@ func (s *Spec) settleProxy() {
 		if sc, err := scenario.Find(f.Scenario); err == nil {
 			faults = sc.Faults
 		}
-		if nemesis.AnyOnLinks(faults, nil) {
+		if nemesis.Any(nemesis.OnLinks, faults, nil) {
 			s.Options.Proxy = "always"
 		}
 	}
