@@ -88,8 +88,13 @@ const c = 2
 
 // story puts an ordinary beginning and an orderly end around a play.
 func story(play func(context.Context, *Stage) error) func(context.Context, *Stage) error {
+	return after((*Stage).ordinary, play)
+}
+
+// after puts a beginning and an orderly end around a play.
+func after(begin func(*Stage, context.Context) error, play func(context.Context, *Stage) error) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
-		err := s.ordinary(ctx)
+		err := begin(s, ctx)
 		if err == nil {
 			err = play(ctx, s)
 		}
@@ -460,6 +465,12 @@ func playEtcdWaiter(ctx context.Context, s *Stage) error {
 	if err != nil {
 		return err
 	}
+	return s.afterWaiting(ctx, ga, waiting)
+}
+
+// afterWaiting goes on where A holds and B's place in the queue is lost: C queues
+// up, and A releases.
+func (s *Stage) afterWaiting(ctx context.Context, ga uint64, waiting *runner.Open) error {
 	if err := s.until(ctx, "the loss of B's lease", waiting.Lost); err != nil {
 		return fmt.Errorf("%w: this lock does not wait on a lease, or keeps it alive", err)
 	}
