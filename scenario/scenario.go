@@ -210,7 +210,7 @@ func (s *Stage) try(ctx context.Context, i int) (runner.Done, error) {
 		if err != nil {
 			return d, fmt.Errorf("acquire by worker %d: %w", i, err)
 		}
-		if d.Type == history.OK || d.Error == history.ErrHeld || d.Error == history.ErrNoQuorum {
+		if d.Type == history.OK || d.Error == history.ErrHeld || d.Error == history.ErrNoQuorum || d.Error == history.ErrAhead {
 			return d, nil
 		}
 		last = d
