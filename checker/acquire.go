@@ -39,7 +39,7 @@ func (j *Judge) completeAcquire(p *proc, op *operation, o *history.Op) {
 		j.grant(p, op, o)
 	case history.Fail:
 		j.exp.AcquiresFailed++
-		if o.Error == history.ErrHeld || (o.Error == history.ErrNoQuorum && k.held > 0) {
+		if o.Error == history.ErrHeld || (abandoned(o) && k.held > 0) {
 			j.exp.AcquiresRefused++
 			k.contended = true
 		}
@@ -47,6 +47,12 @@ func (j *Judge) completeAcquire(p *proc, op *operation, o *history.Op) {
 			k.confirmHeld(op.at, o.Time)
 		}
 	}
+}
+
+// abandoned reports whether a client gave its acquire up by itself, leaving nothing
+// behind. It proves nothing about others.
+func abandoned(o *history.Op) bool {
+	return o.Error == history.ErrNoQuorum || o.Error == history.ErrAhead
 }
 
 // grant takes an acquire that was ok.

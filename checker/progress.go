@@ -91,7 +91,7 @@ func (k *keyState) leftover(p *proc, op *operation, o *history.Op) {
 	switch {
 	case o.Type == history.OK:
 		k.leftovers = slices.DeleteFunc(k.leftovers, func(l leftover) bool { return l.at < op.at })
-	case o.Type == history.Fail && (o.Error == history.ErrHeld || o.Error == history.ErrNoQuorum):
+	case o.Type == history.Fail && (o.Error == history.ErrHeld || abandoned(o)):
 	case len(k.leftovers) < maxLeftovers:
 		k.leftovers = append(k.leftovers, leftover{p.id, o.Index, o.Time, o.Type, o.Error})
 	}

@@ -126,6 +126,7 @@ const (
 	ErrHeld     = "held"      // acquire: the server said that somebody holds it
 	ErrNotHeld  = "not-held"  // renew, release, check: the server said that this grant does not
 	ErrNoQuorum = "no-quorum" // a Redlock round that the client abandoned
+	ErrAhead    = "ahead"     // acquire: the client left a queue in which somebody stood ahead of it
 	ErrFenced   = "fenced"    // the store refused the token
 	// ErrCrashed begins the error of an operation whose worker died: its section
 	// ended with the last thing that was heard from it.

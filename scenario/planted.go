@@ -147,32 +147,7 @@ func playUnsafeUnlock(ctx context.Context, s *Stage) error {
 }
 
 func playSlowUnlock(ctx context.Context, s *Stage) error {
-	by := s.TTL * 4 / 7
-	return again(func() (late bool, err error) {
-		ga, err := s.take(ctx, a)
-		if err != nil {
-			return false, err
-		}
-		begun := time.Now()
-		slow, err := s.slow(ctx, a, nemesis.Requests, by)
-		if err != nil {
-			return false, err
-		}
-		defer slow.Heal(ctx)
-		release, err := s.Runner.Worker(a).Begin(runner.Call{F: history.Release, Key: s.Key, Grant: ga})
-		if err != nil {
-			return false, err
-		}
-		late = time.Since(begun) > (s.TTL-by)*3/4
-		gb, err := s.take(ctx, b)
-		if err != nil {
-			return false, err
-		}
-		if _, err := release.Wait(ctx); err != nil {
-			return false, err
-		}
-		return late, s.intrude(ctx, gb)
-	})
+	return s.slowUnlock(ctx, s.TTL*4/7, 1)
 }
 
 func playKilledAcquiring(ctx context.Context, s *Stage) error {

@@ -41,7 +41,7 @@ type Scenario struct {
 }
 
 // All lists the scenarios.
-var All = append([]Scenario{gcPause, failover, restartEmpty, lateWrite, minorityLeader, slowRedlock, suspended, clockJump, clockBack}, slices.Concat(planted, goStories)...)
+var All = slices.Concat([]Scenario{gcPause, failover, restartEmpty, lateWrite, minorityLeader, slowRedlock, suspended, clockJump, clockBack}, planted, goStories, told)
 
 // most of the stories are about all of these.
 var required = []string{checker.Lease, checker.Fencing, checker.Release, checker.Data, checker.Linearizable}
@@ -217,7 +217,7 @@ func (s *Stage) try(ctx context.Context, i int) (runner.Done, error) {
 		if err != nil {
 			return d, fmt.Errorf("acquire by worker %d: %w", i, err)
 		}
-		if d.Type == history.OK || d.Error == history.ErrHeld || d.Error == history.ErrNoQuorum {
+		if d.Type == history.OK || d.Error == history.ErrHeld || d.Error == history.ErrNoQuorum || d.Error == history.ErrAhead {
 			return d, nil
 		}
 		last = d

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -149,7 +150,7 @@ func (t *Telling) judge(ctx context.Context, r *Told, n int) {
 	switch {
 	case err != nil:
 		r.Verdict, r.Message = "malformed", err.Error()
-		if r.Refused == "" || !strings.Contains(r.Message, r.Refused) {
+		if r.Refused == "" || !strings.Contains(r.Message, r.Refused) || !fileAndLine.MatchString(r.Message) {
 			r.Deviation = "refused: " + r.Message
 		}
 	case r.Refused != "":
@@ -158,6 +159,9 @@ func (t *Telling) judge(ctx context.Context, r *Told, n int) {
 		r.conclude(nil, res)
 	}
 }
+
+// fileAndLine is how a refusal begins.
+var fileAndLine = regexp.MustCompile(`^[^:]+:\d+: `)
 
 func writeFile(name string, seed uint64, write func(w io.Writer, rng *rand.Rand) error) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {

@@ -72,10 +72,18 @@ var Faulty = []Entry{
 	{"faulty/zk-orphan", "zookeeper/ephemeral that forgets a node whose creation got no answer", []string{"zookeeper"}, true, true, true, faulty.ZKOrphan},
 }
 
+// Reported lists the locks that only the public reports are told with
+// (docs/reports.md): failing forms and their twins.
+var Reported = []Entry{
+	{"report/watch-del", "redis/set-nx that releases by WATCH, GET and DEL without a transaction", []string{"redis", "redis-sentinel"}, false, false, false, faulty.WatchDel},
+	{"report/watch-multi", "redis/set-nx that releases by WATCH, GET and DEL in a transaction", []string{"redis", "redis-sentinel"}, false, false, false, faulty.WatchMulti},
+	{"report/renew-until-error", "redis/set-nx that renews until a renewal fails, and never again", []string{"redis", "redis-sentinel"}, false, true, false, faulty.RenewUntilError},
+}
+
 // Find gives the entry of that name.
 func Find(name string) (Entry, error) {
 	var names []string
-	for _, e := range slices.Concat(All, Libraries, Faulty) {
+	for _, e := range slices.Concat(All, Libraries, Faulty, Reported) {
 		if e.Name == name {
 			return e, nil
 		}

@@ -103,10 +103,8 @@ func (q queue) Acquire(ctx context.Context, r clients.Request) (clients.Grant, e
 	return l.keep(g, h)
 }
 
-// errAhead is no ErrHeld: whoever is ahead may be a contender that gives up, too.
-var errAhead = clients.NotDone(errors.New("somebody is ahead in the queue"))
-
-// await returns nil once nobody is ahead. After wait it gives up.
+// await returns nil once nobody is ahead. After wait it gives up with ErrAhead:
+// whoever is ahead may be a contender that gives up, too.
 func (l *Lock) await(ctx context.Context, g clients.Grant, wait time.Duration) error {
 	over := time.After(wait)
 	for {
@@ -117,14 +115,14 @@ func (l *Lock) await(ctx context.Context, g clients.Grant, wait time.Duration) e
 		case first:
 			return nil
 		case wait <= 0:
-			return errAhead
+			return clients.ErrAhead
 		}
 		select {
 		case <-time.After(lookEvery):
 		case <-over:
-			return errAhead
+			return clients.ErrAhead
 		case <-ctx.Done():
-			return errAhead
+			return clients.ErrAhead
 		}
 	}
 }

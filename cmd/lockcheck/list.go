@@ -90,6 +90,9 @@ func list(what string) []listed {
 		for _, e := range catalog.Faulty {
 			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")", Broken: true}, e.Backends...))
 		}
+		for _, e := range catalog.Reported {
+			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + "; of a public report)"}, e.Backends...))
+		}
 	case "faults":
 		return listFaults(local.Probe(context.Background()))
 	case "scenarios":
