@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -89,6 +90,6 @@ func MeasureOrders(keys string, ops []history.Op, lasted time.Duration) Orders {
 
 // quantile of sorted times: the smallest that a share q of them does not exceed.
 func quantile(times []time.Duration, q float64) time.Duration {
-	i := int(q*float64(len(times))+0.9999999) - 1
+	i := int(math.Ceil(q*float64(len(times)))) - 1
 	return times[min(max(i, 0), len(times)-1)]
 }
