@@ -178,7 +178,7 @@ func (s *Spec) settleOptions() error {
 			continue // it settles its own
 		}
 		o := s.RunOptions(c, s.Seed)
-		if err := o.Settle(); err != nil && s.Impossible(c) == nil {
+		if err := o.Settle(); err != nil && s.possible(o) == nil {
 			return fmt.Errorf("%v: %w", c, err)
 		}
 	}

@@ -169,7 +169,7 @@ func (b *broken) add(c Cell, f fault) {
 			b.lease, b.stuck = whyWallClock, whyWallClock
 		}
 	default:
-		if isClock(f.name) && f.form == "monotonic" {
+		if c.Backend == cluster.Etcd && isClock(f.name) && f.form == "monotonic" {
 			b.lease, b.stuck = whyMonotonic, whyMonotonic
 		}
 		if f.loses() && f.majority() {
