@@ -5,7 +5,7 @@ GO ?= go
 # cgo is not needed to run; -race needs it and asks for it by itself.
 BUILD = CGO_ENABLED=0 $(GO) build
 
-.PHONY: demo verify test race vet lint fuzz bench e2e soak build deps clean
+.PHONY: demo verify matrix-small test race vet lint fuzz bench e2e soak build deps clean
 
 demo: build
 	./bin/lockcheck demo
@@ -31,6 +31,14 @@ bin/lockcheck-adapters:
 # The locks that are broken on purpose, each beside its honest twin.
 verify: build
 	./bin/lockcheck verify
+
+# Every backend, and on Redis the lock with tokens too, under four kinds of faults,
+# without and with a fence: a table with theory beside it. Under fifteen minutes.
+MATRIX ?= store/matrix-small
+matrix-small: build
+	rm -rf $(MATRIX)
+	./bin/lockcheck matrix --clients default,redis/set-nx-incr --faults pause,partition,server-kill,clock-jump \
+		--duration 15s --seed 1 --out $(MATRIX) --summary-file $(MATRIX)/table.md; test $$? -le 2
 
 test: build vet
 	$(GO) test -race -timeout 15m ./...

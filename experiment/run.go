@@ -422,6 +422,9 @@ func (r *run) conclude(ctx context.Context, story error) error {
 	r.res.Theory = theory(&r.o, &res)
 	r.res.Peak = memoryPeak()
 	werr := r.dir.WriteJSON("results.json", r.res)
+	if err := r.writeJUnit(&res); err != nil {
+		r.log.Error("junit.xml", "error", err)
+	}
 	if err := r.drawLinear(&res); err != nil { // a drawing never costs the verdict
 		r.log.Error("linear.html", "error", err)
 	}
@@ -450,6 +453,18 @@ func (r *run) drawLinear(res *checker.Results) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(r.dir.Path, "linear.html"), page.Bytes(), 0o644)
+}
+
+// writeJUnit writes the judgement for CI systems.
+func (r *run) writeJUnit(res *checker.Results) error {
+	s := report.Suite{
+		Name: r.o.name(), Package: r.o.Backend, Seconds: r.res.Lasted.Seconds(), Cases: report.Cases(res),
+		Props: [][2]string{
+			{"backend", r.o.Backend}, {"client", r.o.Client}, {"store", string(r.o.Store)}, {"seed", fmt.Sprint(r.o.Seed)},
+			{"faults", strings.Join(r.o.Nemesis, ",")}, {"scenario", r.o.Scenario}, {"dir", r.dir.Path},
+		},
+	}
+	return report.WriteFile(filepath.Join(r.dir.Path, "junit.xml"), func(w io.Writer) error { return report.JUnit(w, []report.Suite{s}) })
 }
 
 // reason says an error as the reason for a verdict of unknown.

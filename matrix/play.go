@@ -101,6 +101,10 @@ func (p *play) carryOut(ctx context.Context, at Place) (run Run, ok bool) {
 		return run, true
 	}
 	o := p.res.Spec.RunOptions(at.Cell, at.Seed)
+	if err := p.res.Spec.possible(o); err != nil {
+		run.Skipped = err.Error()
+		return run, true
+	}
 	o.Out = p.cfg.Dir
 	res, err := p.cfg.Play(ctx, o)
 	if ctx.Err() != nil {

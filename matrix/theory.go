@@ -65,6 +65,7 @@ const (
 	whyCounter   = "The counter behind the token is forgotten with the data, so tokens go backwards and no fence can tell the holders apart."
 	whyAsync     = "Replication is asynchronous: the replica that is promoted may not have heard of the lock, while the old master may still serve its own clients."
 	whyWallClock = "Redis ends a key by the wall clock: a jump forward ends the lease early, and a jump backward keeps a key for longer than anybody holds it."
+	whyMonotonic = "etcd ends a lease by its leader's monotonic clock, which was made to jump; a real one does not."
 	whyBare      = "A lock that only a bare quorum of the Redlock servers knows is lost with one of them."
 	whyMajority  = "A majority of the servers is restarted without data, which no quorum system promises to survive: locks, sessions and revisions are gone."
 	whyOverrun   = "A holder that is stopped, cut off or not answered goes on past the end of its lease; no lease lock can keep it from doing so."
@@ -142,13 +143,16 @@ func (f fault) moves() bool {
 	return slices.Contains([]string{"failover", "server-kill", "server-pause", "partition"}, f.name)
 }
 
-func (f fault) clock() bool { return strings.HasPrefix(f.name, "clock-") }
+// wallClock reports whether the servers' time of day is moved.
+func (f fault) wallClock() bool {
+	return isClock(f.name) && (f.form == "" || f.form == "server")
+}
 
 // majority reports whether more than a minority of the servers is hit at once.
 func (f fault) majority() bool { return f.target == nemesis.Majority || f.target == nemesis.All }
 
 func (b *broken) add(c Cell, f fault) {
-	if f.name != "kill" && !f.clock() {
+	if f.name != "kill" && (!isClock(f.name) || f.form == "worker-monotonic") {
 		b.overrun = whyOverrun
 	}
 	if f.acts == nemesis.OnLinks {
@@ -161,10 +165,13 @@ func (b *broken) add(c Cell, f fault) {
 		if f.loses() {
 			b.lease = whyBare
 		}
-		if f.clock() {
+		if f.wallClock() {
 			b.lease, b.stuck = whyWallClock, whyWallClock
 		}
 	default:
+		if c.Backend == cluster.Etcd && isClock(f.name) && f.form == "monotonic" {
+			b.lease, b.stuck = whyMonotonic, whyMonotonic
+		}
 		if f.loses() && f.majority() {
 			b.lease, b.tokens, b.stuck = whyMajority, whyMajority, whyMajority
 		}
@@ -172,7 +179,7 @@ func (b *broken) add(c Cell, f fault) {
 }
 
 func (b *broken) addRedis(c Cell, f fault) {
-	if f.clock() {
+	if f.wallClock() {
 		b.lease, b.stuck = whyWallClock, whyWallClock
 	}
 	switch {

@@ -26,6 +26,8 @@ var (
 	staleToken  = find(checker.Fencing, "stale-token-applied")
 	tokenBack   = find(checker.Fencing, "token-not-increasing")
 	tokenTwice  = find(checker.Fencing, "token-reused")
+	afterLoss   = find(checker.Lease, "granted-after-loss")
+	lateRenewal = find(checker.Release, "renewed-after-loss")
 	noOrder     = find(checker.Linearizable, "not-linearizable")
 	overrunHarm = []Finding{sections, staleWrite, lostUpdate}
 )

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-shellwords"
@@ -31,6 +34,7 @@ type runFlags struct {
 	renew     bool
 	plan      string
 	from      string
+	summary   string
 	json      bool
 	seed      uint64
 }
@@ -54,6 +58,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.o.Network, "network", f.o.Network, "lab (namespaces), loopback, or auto")
 	fl.StringVar(&f.o.Proxy, "proxy", f.o.Proxy, "toxiproxy on the worker links: always, or auto (only for faults that need it)")
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
+	fl.StringVar(&f.summary, "summary-file", "", "file that a summary in Markdown is added to, e.g. $GITHUB_STEP_SUMMARY")
 	fl.StringVar(&f.from, "from", "", "run directory whose parameters are taken; flags given beside it win")
 }
 
@@ -281,10 +286,32 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 		a.printRun(f, res)
 	}
 	code := codeOf(res.Verdict)
+	if serr := f.summarize(res); serr != nil {
+		err = errors.Join(err, serr)
+		fmt.Fprintf(a.err, "lockcheck: %v\n", serr)
+	}
 	if err != nil {
 		code = worse(code, exitFailed)
 	}
 	return ended(code, nil)
+}
+
+// summarize adds what a run came to to the summary file, if there is to be one.
+func (f *runFlags) summarize(res experiment.Result) error {
+	if f.summary == "" {
+		return nil
+	}
+	what := strings.Join(f.o.Nemesis, ", ")
+	switch {
+	case f.o.Scenario != "":
+		what = "scenario " + f.o.Scenario
+	case what == "":
+		what = "no faults"
+	}
+	s := report.RunSummary{
+		Title: fmt.Sprintf("%s on %s, %s, store %s", res.Client, res.Backend, what, res.Store), Seed: res.Seed, Dir: res.Dir, Again: f.command(res),
+	}
+	return report.AppendFile(f.summary, func(w io.Writer) error { return report.Summary(w, &res.Results, s) })
 }
 
 // planShown is how many steps of a plan are printed.
