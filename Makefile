@@ -5,7 +5,7 @@ GO ?= go
 # cgo is not needed to run; -race needs it and asks for it by itself.
 BUILD = CGO_ENABLED=0 $(GO) build
 
-.PHONY: demo verify test race vet lint fuzz bench e2e soak build deps clean
+.PHONY: demo verify reports test race vet lint fuzz bench e2e soak build deps clean
 
 demo: build
 	./bin/lockcheck demo
@@ -26,6 +26,10 @@ bin/etcd: tools/go.mod tools/go.sum
 # The locks that are broken on purpose, each beside its honest twin.
 verify: build
 	./bin/lockcheck verify
+
+# The public reports, each row as theory says.
+reports: build
+	for d in D1 D2 D3 D5 D8 D9 D11 D12; do ./bin/lockcheck scenario $$d || exit 1; done
 
 test: build vet
 	$(GO) test -race -timeout 15m ./...
@@ -58,6 +62,7 @@ SOAK_HISTORIES ?= 3000000
 soak: build
 	$(GO) test -count 1 -timeout 2h -run TestDecisionAgreesWithSearch ./checker/linear -soak $(SOAK_HISTORIES)
 	./scripts/soak.sh
+	./bin/lockcheck verify --seeds 5
 
 clean:
 	rm -rf bin store
