@@ -227,7 +227,7 @@ func TestPageInChromium(t *testing.T) {
 		t.Errorf("%d images: a text of the history became markup", n)
 	}
 	body := eval[string](b, `document.body.textContent`)
-	for _, want := range []string{`</script><script>window.hacked=1</script>`, "The first anomaly, step by step", "stale-write", "lockcheck run --from"} {
+	for _, want := range []string{`</script><script>window.hacked=1</script>`, "The first anomaly, step by step", "lost-update", "lockcheck run --from"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page does not say %q", want)
 		}

@@ -67,6 +67,7 @@ type drawing struct {
 	last     int64
 	acquires []acquired
 	opened   map[history.Process]history.Op
+	pic      *scene // chosen once
 }
 
 // about is what a run says of itself: test.json, and what results.json has

@@ -88,7 +88,7 @@ var propertySays = map[string]string{
 // page writes report.html.
 func (d *drawing) page(w io.Writer) error {
 	v := pageView{
-		Title: d.title(), Verdict: d.res.Verdict.String(), Sentence: d.sentence(), Reasons: d.res.Reasons,
+		Title: d.title(), Verdict: d.res.Verdict.String(), Sentence: d.sentence(), Reasons: d.reasons(),
 		Properties: d.propertyViews(), Availability: Availability(d.res.Availability), Exposure: d.exposureLines(),
 		Parameters: pairs(d.about.Options), Versions: d.versions(), Again: d.again(), Events: d.events,
 	}
@@ -111,6 +111,14 @@ func (d *drawing) page(w io.Writer) error {
 	v.Data, v.Cut = d.timelineData()
 	v.Rows = d.rowViews()
 	return pageTemplate.Execute(w, v)
+}
+
+func (d *drawing) reasons() []string {
+	var out []string
+	for _, r := range d.res.Reasons {
+		out = append(out, clip(r, maxText))
+	}
+	return out
 }
 
 // sentence says the verdict in words.
@@ -140,7 +148,7 @@ func (d *drawing) propertyViews() []propertyView {
 	for _, n := range shown(d.res) {
 		v := propertyView{Name: n, Says: propertySays[n], Required: slices.Contains(d.res.Required, n), Verdict: "not judged"}
 		if p := d.res.Properties[n]; p != nil {
-			v.Verdict, v.Reason, v.Checked, v.Anomalies = p.Verdict.String(), p.Reason, p.Checked, p.AnomalyCount
+			v.Verdict, v.Reason, v.Checked, v.Anomalies = p.Verdict.String(), clip(p.Reason, maxText), p.Checked, p.AnomalyCount
 			if p.AnomalyCount > 0 {
 				v.Kinds = kinds(p)
 			}
@@ -170,13 +178,9 @@ func (d *drawing) firstView() *firstView {
 	if a == nil {
 		return nil
 	}
-	f := &firstView{Property: d.property, Kind: kindOf(a), Key: a.Key, Message: a.Message, Required: slices.Contains(d.res.Required, d.property)}
-	ops := d.near.withProof()
-	pic, _ := pictureOf(ops, a)
-	s := d.scan.only(pic.key)
-	held := pic.heldIn(s, a)
-	pic.populate(s, held, a.Kind == "stuck")
-	pic.collect(ops)
+	f := &firstView{Property: d.property, Kind: kindOf(a), Key: clip(a.Key, 200), Message: clip(a.Message, maxText), Required: slices.Contains(d.res.Required, d.property)}
+	sc := d.scene()
+	pic, held, ops := sc.pic, sc.held, sc.ops
 	worth := map[int]bool{}
 	for _, i := range slices.Concat(a.Ops, a.Faults) {
 		worth[i] = true
@@ -236,16 +240,16 @@ func pairs(m map[string]any) [][2]string {
 			v = strings.Trim(fmt.Sprint(l), "[]")
 		}
 		if v != "" && v != "<nil>" {
-			out = append(out, [2]string{k, v})
+			out = append(out, [2]string{k, clip(v, 300)})
 		}
 	}
 	return out
 }
 
 func (d *drawing) versions() [][2]string {
-	out := [][2]string{{"lockcheck", d.about.Version}, {"started", d.about.Started}, {"network", d.about.Network}}
+	out := [][2]string{{"lockcheck", clip(d.about.Version, 100)}, {"started", clip(d.about.Started, 60)}, {"network", clip(d.about.Network, 60)}}
 	for _, k := range slices.Sorted(maps.Keys(d.about.Versions)) {
-		out = append(out, [2]string{k, d.about.Versions[k]})
+		out = append(out, [2]string{clip(k, 60), clip(d.about.Versions[k], 300)})
 	}
 	out = append(out, pairs(d.about.Machine)...)
 	return slices.DeleteFunc(out, func(p [2]string) bool { return p[1] == "" })
@@ -260,7 +264,7 @@ func (d *drawing) rowViews() []rowView {
 	ops := d.near.withProof()
 	center := 0
 	for i := range ops {
-		if d.first != nil && ops[i].Time <= d.first.Time || d.first == nil && d.near.rank > centerStart && ops[i].Index <= d.near.ops[min(d.near.center, len(d.near.ops)-1)].Index {
+		if d.near.rank > centerStart && ops[i].Index <= d.near.ops[d.near.center].Index {
 			center = i
 		}
 	}

@@ -19,6 +19,7 @@ type timelineData struct {
 	Faults []faultData `json:"faults"`
 	Events []eventData `json:"events"`
 	Jumps  []jumpData  `json:"jumps"`
+	First  int         `json:"first"` // the jump to the first anomaly of the verdict
 	Rates  []int       `json:"rates"` // grants in each of as many equal parts of the run
 	Lost   [][2]int64  `json:"lost"`  // windows without a grant
 }
@@ -272,4 +273,7 @@ func (d *drawing) embedJumps(from, to int64, t *timelineData) {
 		add(o.Time, o.Index, did)
 	}
 	slices.SortStableFunc(t.Jumps, func(a, b jumpData) int { return cmp.Compare(a.At, b.At) })
+	if a := d.first; a != nil {
+		t.First = max(0, slices.IndexFunc(t.Jumps, func(j jumpData) bool { return j.Says == kindOf(a)+": "+clip(a.Message, 300) }))
+	}
 }

@@ -37,8 +37,8 @@ func (d *drawing) latency(w io.Writer) error {
 	p.points()
 	p.quantiles()
 	p.time()
-	p.legend(entry{"ok", "dot", "ok"}, entry{"fail", "dot", "fail (refused)"}, entry{"info", "dot", "info (unknown)"},
-		entry{"p50", "line", "p50 of ok"}, entry{"p99", "line", "p99 of ok"}, entry{"band", "", "fault"}, entry{"lost", "", "no grant"})
+	p.legend(entry{"ok", "dot", "ok", ""}, entry{"fail", "dot", "fail (refused)", ""}, entry{"info", "dot", "info (unknown)", ""},
+		entry{"p50", "line", "p50 of ok", ""}, entry{"p99", "line", "p99 of ok", ""}, entry{"band", "", "fault", `style="opacity:.3"`}, entry{"lost", "", "no grant", `style="opacity:.7"`})
 	return p.writeTo(w)
 }
 
@@ -146,7 +146,7 @@ func (d *drawing) rate(w io.Writer) error {
 		}
 	}
 	p.time()
-	p.legend(entry{"oks", "line", "ok"}, entry{"fails", "line", said}, entry{"band", "", "fault"}, entry{"lost", "", "no grant"})
+	p.legend(entry{"oks", "line", "ok", ""}, entry{"fails", "line", said, ""}, entry{"band", "", "fault", `style="opacity:.3"`}, entry{"lost", "", "no grant", `style="opacity:.7"`})
 	return p.writeTo(w)
 }
 

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
 // An svg is a drawing under way. Colours come from classes, so that a viewer who
@@ -209,7 +208,7 @@ func (p *plot) bands() {
 }
 
 // An entry of a legend.
-type entry struct{ class, kind, text string }
+type entry struct{ class, kind, text, more string }
 
 func (p *plot) legend(entries ...entry) {
 	x := p.right
@@ -223,10 +222,8 @@ func (p *plot) legend(entries ...entry) {
 		case "line":
 			p.line("curve "+e.class, x, 24, x+15, 24, "")
 		default:
-			p.rect(e.class, x, 17, 15, 13, "")
+			p.rect(e.class, x, 17, 15, 13, e.more)
 		}
 		x -= 14
 	}
 }
-
-func runes(s string) int { return utf8.RuneCountInString(s) }

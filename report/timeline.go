@@ -15,7 +15,7 @@ const (
 	lineLeft    = 104.0
 	lineColumn  = 7.0
 	laneHeight  = 78.0
-	storeHeight = 74.0
+	storeHeight = 88.0
 )
 
 // A timelineSVG draws what a strip shows in a terminal: the same lanes, the same
@@ -37,7 +37,8 @@ type timelineSVG struct {
 // access that the store refused, else around the first fault that met a holder,
 // else the first grants.
 func (d *drawing) timeline(w io.Writer) error {
-	pic, kind, said := d.picture()
+	sc := d.scene()
+	pic, kind, said := sc.pic, sc.kind, sc.said
 	t := &timelineSVG{pic: pic, kind: kind, seen: map[string]string{}, strokes: map[string]bool{}, rows: map[history.Process]float64{}}
 	head := "Timeline of " + quote(pic.key, 60)
 	if kind != "" {
@@ -66,10 +67,25 @@ func (d *drawing) timeline(w io.Writer) error {
 	return t.writeTo(w)
 }
 
-// picture chooses what is drawn.
-func (d *drawing) picture() (pic *picture, kind, said string) {
-	ops := d.near.withProof()
-	var held []*hold
+// A scene is what timeline.svg shows, and the page tells.
+type scene struct {
+	pic        *picture
+	kind, said string
+	held       []*hold // that it is about
+	ops        []history.Op
+}
+
+// scene chooses it.
+func (d *drawing) scene() *scene {
+	if d.pic == nil {
+		s := &scene{ops: d.near.withProof()}
+		s.pic, s.held, s.kind, s.said = d.choose(s.ops)
+		d.pic = s
+	}
+	return d.pic
+}
+
+func (d *drawing) choose(ops []history.Op) (pic *picture, held []*hold, kind, said string) {
 	if a := d.first; a != nil {
 		kind, said = a.Kind, a.Message
 		pic, _ = pictureOf(ops, a)
@@ -78,7 +94,7 @@ func (d *drawing) picture() (pic *picture, kind, said string) {
 		pic.populate(s, held, kind == "stuck")
 		pic.collect(ops)
 		pic.story()
-		return pic, kind, said
+		return pic, held, kind, said
 	}
 	pic = newPicture(d.busyKey(ops))
 	s := d.scan.only(pic.key)
@@ -100,7 +116,7 @@ func (d *drawing) picture() (pic *picture, kind, said string) {
 	pic.populate(s, held, false)
 	pic.collect(ops)
 	pic.story()
-	return pic, kind, said
+	return pic, held, kind, said
 }
 
 // overtaker gives the grant that the refused one was overtaken by: the last one
@@ -412,7 +428,11 @@ func (t *timelineSVG) leases(h *hold, y float64) {
 		t.rect("", a, y, max(b-a, 2), 5, `rx="2" style="fill:var(--lease)"`)
 		if l.to <= t.pic.to && !given && h.involved {
 			t.line("", b, y-4, b, y+9, `style="stroke:var(--lease);stroke-width:2"`)
-			t.beside(b-4, b, y+10, label, "small soft")
+			if b+6+textWidth(label, 11.5) < lineWidth-16 {
+				t.text("small soft", b+6, y+10, "start", label)
+			} else {
+				t.text("small soft", b, y+18, "end", label)
+			}
 		}
 	}
 }
@@ -519,11 +539,12 @@ func (t *timelineSVG) flight() {
 	if said[0] == "" {
 		return
 	}
-	x, y := t.x(t.pic.focus.Time), t.store+24
-	if t.pic.focus.Process.Worker() {
-		y = t.rows[t.pic.focus.Process] + 19
+	x, y, w := t.x(t.pic.focus.Time), t.store+77, textWidth(said[0], 13.5)
+	if t.pic.focus.Process == history.Store { // below its value and token
+		t.text("red bold", min(x+12, lineWidth-20), y, "end", said[0])
+		return
 	}
-	w := textWidth(said[0], 13.5)
+	y = t.rows[t.pic.focus.Process] + 19
 	if x-16-w > lineLeft {
 		t.rect("paper", x-18-w, y-13, w+4, 18, `rx="3" style="opacity:.9"`)
 		t.text("red bold", x-15, y, "end", said[0])

@@ -194,6 +194,6 @@
   });
   window.addEventListener("resize", schedule);
   draw();
-  if (data.jumps.length) jumpTo(0);
+  if (data.jumps.length) jumpTo(data.first);
   document.documentElement.dataset.ready = "yes";
 })();
