@@ -452,6 +452,11 @@ func (r *run) conclude(ctx context.Context, story error) error {
 	if err := r.drawLinear(&res); err != nil { // a drawing never costs the verdict
 		r.log.Error("linear.html", "error", err)
 	}
+	if werr == nil {
+		for _, err := range report.Draw(context.WithoutCancel(ctx), r.dir.Path) {
+			r.log.Error("draw", "error", err)
+		}
+	}
 	r.dir.Finish()
 	return errors.Join(recErr, werr)
 }

@@ -392,7 +392,17 @@ func (a *app) printRun(f *runFlags, res experiment.Result) {
 	if _, an := res.First(); an != nil {
 		a.strip(res, color)
 	}
-	report.Results(a.out, &res.Results, report.TextOptions{Color: color, Width: width(a.out), Paths: []string{res.Dir}, Again: f.command(res)})
+	report.Results(a.out, &res.Results, report.TextOptions{Color: color, Width: width(a.out), Paths: paths(res.Dir), Again: f.command(res)})
+}
+
+// paths says where to look further: the report if it could be drawn, and the run
+// directory.
+func paths(dir string) []string {
+	page := filepath.Join(dir, report.PageFile)
+	if _, err := os.Stat(page); err != nil {
+		return []string{dir}
+	}
+	return []string{page, dir}
 }
 
 // strip draws the first anomaly from the saved history.
