@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html"
 	"io"
@@ -44,6 +45,8 @@ text{font:12px system-ui,sans-serif;fill:#222}
 type point struct {
 	row   *Row
 	x, y  float64 // availability, violations per thousand grants
+	tx    float64 // where it belongs: from the left, and above the smallest decade
+	ty    float64
 	px    float64 // where it stands
 	py    float64
 	label string
@@ -84,7 +87,7 @@ func newChart(r *Result) *chart {
 		c.faults = append(c.faults, f)
 	}
 	n := float64(len(r.Spec.Stores))
-	width := (chartWidth - leftMargin - 16 - panelGap*(n-1)) / n
+	width := (chartWidth - leftMargin - 28 - panelGap*(n-1)) / n
 	for i, s := range r.Spec.Stores {
 		p := panel{store: s, at: leftMargin + float64(i)*(width+panelGap), width: width}
 		for j := range r.Rows {
@@ -129,41 +132,48 @@ func letter(i int) string {
 }
 
 // place gives each point its place, and moves points that would cover one another
-// apart: upwards, which on the line of no violations means nothing.
+// apart: on the line of no violations upwards, which means nothing there, elsewhere
+// as little as goes, with a line from where they belong.
 func (c *chart) place() {
 	c.zero = 3 * radius
 	for i := range c.panels {
 		p := &c.panels[i]
 		slices.SortStableFunc(p.points, func(a, b *point) int {
-			switch {
-			case a.x < b.x:
-				return -1
-			case a.x > b.x:
-				return 1
-			}
-			return strings.Compare(a.row.Cell.String(), b.row.Cell.String())
+			return cmp.Or(cmp.Compare(a.x, b.x), strings.Compare(a.row.Cell.String(), b.row.Cell.String()))
 		})
-		var placed []*point
-		for _, pt := range p.points {
-			pt.px = p.at + (pt.x-c.left)/(1-c.left)*p.width
-			pt.py = 0
+		for n, pt := range p.points {
+			pt.tx = p.at + (pt.x-c.left)/(1-c.left)*p.width
 			if pt.y > 0 {
-				pt.py = panelHeight * (math.Log10(pt.y) - float64(c.decades[0])) / float64(c.decades[1]-c.decades[0])
+				pt.ty = panelHeight * (math.Log10(pt.y) - float64(c.decades[0])) / float64(c.decades[1]-c.decades[0])
 			}
-			for moved := true; moved; {
-				moved = false
-				for _, q := range placed {
-					if (q.y > 0) == (pt.y > 0) && math.Hypot(q.px-pt.px, q.py-pt.py) < 2*radius+1 {
-						pt.py, moved = pt.py+2, true
-					}
-				}
+			pt.px, pt.py = pt.tx, pt.ty
+			for try := 1; covers(pt, p.points[:n]); try++ {
+				pt.step(try)
 			}
-			placed = append(placed, pt)
 			if pt.y == 0 {
 				c.zero = max(c.zero, pt.py+2*radius+4)
 			}
 		}
 	}
+}
+
+// covers reports whether a point stands on another one.
+func covers(pt *point, placed []*point) bool {
+	return slices.ContainsFunc(placed, func(q *point) bool {
+		return (q.y > 0) == (pt.y > 0) && math.Hypot(q.px-pt.px, q.py-pt.py) < 2*radius+1
+	})
+}
+
+// step moves a point to the next place that it may have: upwards, or along rings
+// about where it belongs.
+func (pt *point) step(try int) {
+	if pt.y == 0 {
+		pt.py += 2
+		return
+	}
+	const around = 16
+	ring, angle := 3*float64((try-1)/around+1), 2*math.Pi*float64((try-1)%around)/around
+	pt.px, pt.py = pt.tx+ring*math.Cos(angle), pt.ty+ring*math.Sin(angle)
 }
 
 func (c *chart) draw(b *bytes.Buffer) {
@@ -207,8 +217,12 @@ func (c *chart) panel(b *bytes.Buffer, p *panel, first bool, bottom float64) {
 	fmt.Fprintf(b, `<text class="dim" x="%.1f" y="%.1f" text-anchor="middle">availability</text>`+"\n", p.at+p.width/2, bottom+36)
 	for _, pt := range p.points {
 		y := base - pt.py
-		if pt.y == 0 {
+		switch {
+		case pt.y == 0:
 			y = bottom - pt.py - radius - 3
+		case math.Hypot(pt.px-pt.tx, pt.py-pt.ty) > 1:
+			fmt.Fprintf(b, `<path stroke="%s" d="M%.1f %.1fL%.1f %.1f"/><circle cx="%.1f" cy="%.1f" r="2" fill="%s"/>`,
+				chartColors[pt.row.Backend], pt.tx, base-pt.ty, pt.px, y, pt.tx, base-pt.ty, chartColors[pt.row.Backend])
 		}
 		fmt.Fprintf(b, `<g><title>%s: %.3g per thousand grants, available %.1f %%</title><circle cx="%.1f" cy="%.1f" r="%d" fill="%s"/><text class="in" x="%.1f" y="%.1f">%s</text></g>`+"\n",
 			html.EscapeString(pt.row.Cell.String()), pt.y, 100*pt.x, pt.px, y, radius, chartColors[pt.row.Backend], pt.px, y+4, pt.label)

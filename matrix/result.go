@@ -288,6 +288,11 @@ func Read(dir string) (*Result, error) {
 	if r.Format != formatVersion {
 		return nil, fmt.Errorf("%s: format %d is not %d: another version of lockcheck wrote it", file, r.Format, formatVersion)
 	}
+	for _, name := range r.Spec.Faults {
+		if _, err := ParseFault(name); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
 	// What follows from the runs is computed anew: theory may have learnt.
 	fresh := New(r.Spec, r.shard())
 	fresh.Version = r.Version

@@ -102,7 +102,7 @@ func (d *drawing) write(name string, fill func(io.Writer) error) (err error) {
 			err = fmt.Errorf("draw %s: %v\n%s", filepath.Join(d.dir, name), p, debug.Stack())
 		}
 	}()
-	return writeFile(filepath.Join(d.dir, name), fill)
+	return WriteFile(filepath.Join(d.dir, name), fill)
 }
 
 // read makes the one pass.
