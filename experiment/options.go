@@ -205,12 +205,19 @@ func (o *Options) name() string {
 
 // proxied reports whether the links lead through toxiproxy: they need not when
 // no fault of the run works on a link.
-func (o *Options) proxied() bool {
+func (o *Options) proxied() bool { return o.Proxy == "always" || o.any(nemesis.OnLinks) }
+
+// clocks reports whether the processes need clocks that can be moved: as usual
+// they have their own, so that a run does not depend on what moves them.
+func (o *Options) clocks() bool { return o.any(nemesis.OnClocks) }
+
+// any reports whether a fault of the run acts on a kind of thing.
+func (o *Options) any(acts nemesis.Acts) bool {
 	faults := o.Nemesis
 	if s, err := scenario.Find(o.Scenario); err == nil {
 		faults = s.Faults
 	}
-	return o.Proxy == "always" || nemesis.AnyOnLinks(faults, o.Plan)
+	return nemesis.Any(acts, faults, o.Plan)
 }
 
 // opTimeout is after what time the outcome of an operation counts as unknown. In

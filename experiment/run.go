@@ -162,7 +162,7 @@ func (r *run) stand(ctx context.Context) error {
 }
 
 func (r *run) startCluster(ctx context.Context) error {
-	spec := cluster.Spec{Backend: r.o.Backend, Persistence: r.o.Persistence, Workers: r.o.Workers, Dir: r.dir.Path, Proxy: r.o.proxied(), SessionMax: max(r.o.TTL, time.Minute)}
+	spec := cluster.Spec{Backend: r.o.Backend, Persistence: r.o.Persistence, Workers: r.o.Workers, Dir: r.dir.Path, Proxy: r.o.proxied(), Clocks: r.o.clocks(), SessionMax: max(r.o.TTL, time.Minute)}
 	var c *local.Cluster
 	var err error
 	r.network = local.NetworkLoopback
@@ -263,7 +263,7 @@ func (r *run) startRunner() error {
 		set.Options = s.Options
 	}
 	r.runner = runner.New(runner.Config{
-		Place: r.cluster, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
+		Place: place{r.lab}, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
 		System: r.system(), Recorder: r.rec, Log: r.log,
 		Command: func(int) *exec.Cmd {
 			if len(r.o.ClientCmd) > 0 {

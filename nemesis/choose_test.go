@@ -179,7 +179,7 @@ func TestCatalogue(t *testing.T) {
 		}
 		names = append(names, e.Name)
 	}
-	if !AnyOnLinks([]string{"pause", "late"}, nil) || AnyOnLinks([]string{"pause", "partition:ring"}, nil) || !AnyOnLinks(nil, []Step{{Fault: "down"}}) {
+	if !Any(OnLinks, []string{"pause", "late"}, nil) || Any(OnLinks, []string{"pause", "partition:ring"}, nil) || !Any(OnLinks, nil, []Step{{Fault: "down"}}) {
 		t.Error("which faults need the proxies")
 	}
 }

@@ -83,7 +83,7 @@ func NodeNames(backend string) (all, data []string) {
 
 // Whole says what is not as it was when the cluster was started: a server that
 // does not run or is stopped, a proxy that is down or has toxics, packets that
-// are dropped.
+// are dropped, a clock that is not the real one.
 func (c *Cluster) Whole(ctx context.Context) error {
 	var errs []error
 	for _, m := range c.members {
@@ -105,6 +105,7 @@ func (c *Cluster) Whole(ctx context.Context) error {
 			}
 		}
 	}
+	errs = append(errs, c.clocksAtZero())
 	if c.proxies != nil {
 		errs = append(errs, c.proxies.whole(ctx))
 	}
