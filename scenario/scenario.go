@@ -38,7 +38,7 @@ type Scenario struct {
 }
 
 // All lists the scenarios.
-var All = append([]Scenario{gcPause, failover, restartEmpty, lateWrite, minorityLeader, slowRedlock, suspended}, planted...)
+var All = append([]Scenario{gcPause, failover, restartEmpty, lateWrite, minorityLeader, slowRedlock, suspended, clockJump, clockBack}, planted...)
 
 // most of the stories are about all of these.
 var required = []string{checker.Lease, checker.Fencing, checker.Release, checker.Data, checker.Linearizable}
