@@ -215,7 +215,7 @@ func (o *Options) clocks() bool { return o.any(nemesis.OnClocks) }
 func (o *Options) any(acts nemesis.Acts) bool {
 	faults := o.Nemesis
 	if s, err := scenario.Find(o.Scenario); err == nil {
-		faults = s.Faults
+		faults = s.Needs(o.Backend)
 	}
 	return nemesis.Any(acts, faults, o.Plan)
 }

@@ -18,13 +18,14 @@ func onWallClock(backend string) bool {
 }
 
 var clockJump = Scenario{
-	Name:    "clock-jump",
-	About:   "A takes the lock, of five Redlock servers with all and then with the barest majority; the clock of the server that keeps it (one server of Redlock, all of ZooKeeper and etcd) jumps ahead by twice the TTL, and B asks within the lease",
-	Workers: 2,
-	Faults:  []string{"clock-jump:server"},
-	Require: required,
-	TTL:     longLease,
-	Run:     playClockJump,
+	Name:     "clock-jump",
+	About:    "A takes the lock, of five Redlock servers with all and then with the barest majority; the clock of the server that keeps it (one server of Redlock, all of ZooKeeper and etcd) jumps ahead by twice the TTL, and B asks within the lease",
+	Workers:  2,
+	Faults:   []string{"clock-jump:server"},
+	FaultsOn: map[string][]string{cluster.Redlock: {"client-cut"}},
+	Require:  required,
+	TTL:      longLease,
+	Run:      playClockJump,
 	Theory: func(c Case) Expectation {
 		e := Expectation{Verdicts: held(c), Seen: map[string]Amount{"stale_writes_applied": none}}
 		if onWallClock(c.Backend) { // A's lease is not over, and its write comes after B's

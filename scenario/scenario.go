@@ -25,7 +25,9 @@ type Scenario struct {
 	Workers  int
 	Backends []string // that it can be told on; nil for all
 	Faults   []string // that it needs, as the command line spells them
-	Require  []string // the properties that its verdict is made of
+
+	FaultsOn map[string][]string // that it needs besides, by backend
+	Require  []string            // the properties that its verdict is made of
 
 	TTL         time.Duration // at least; 0 for any
 	NodeTimeout bool          // a single node may take the whole TTL to answer
@@ -60,12 +62,17 @@ func Find(name string) (Scenario, error) {
 // Key is what the scenarios lock.
 const Key = "orders/99999"
 
+// Needs lists the faults that a scenario needs on a backend.
+func (s Scenario) Needs(backend string) []string {
+	return slices.Concat(s.Faults, s.FaultsOn[backend])
+}
+
 // Refuse says why a scenario cannot be told in a setting.
 func (s Scenario) Refuse(set nemesis.Setting) error {
 	if s.Backends != nil && !slices.Contains(s.Backends, set.Backend) {
 		return fmt.Errorf("scenario %s cannot be told on %s; it can on %s", s.Name, set.Backend, strings.Join(s.Backends, ", "))
 	}
-	for _, f := range s.Faults {
+	for _, f := range s.Needs(set.Backend) {
 		if err := nemesis.Refuse(set, f, ""); err != nil {
 			return fmt.Errorf("scenario %s: %w", s.Name, err)
 		}
