@@ -351,13 +351,3 @@ func now(k Clock) int64 {
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(id), uintptr(unsafe.Pointer(&ts)), 0)
 	return ts.Nano()
 }
-
-// Own is how far ahead of the real clock this very process reads its realtime
-// clock, measured by reading both. It is the evidence that a Go worker can give
-// about itself.
-func Own() (time.Duration, error) {
-	before := now(Realtime)
-	read := time.Now().UnixNano()
-	after := now(Realtime)
-	return time.Duration(read - (before + (after-before)/2)), nil
-}

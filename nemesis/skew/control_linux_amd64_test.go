@@ -115,13 +115,15 @@ func TestDrift(t *testing.T) {
 		if err := c.SetDrift(Monotonic, ppm); err != nil {
 			t.Fatal(err)
 		}
-		for end := now(Monotonic) + int64(3*lead); now(Monotonic) < end; {
+		for _, clock := range []Clock{Realtime, Monotonic} {
+			pastBend(c, clock) // on both sides of it an offset may be what it is on neither
+		}
+		for range 20 {
 			for name, clock := range map[string]Clock{"realtime": Realtime, "monotonic": Monotonic} {
 				a := offset(t, c, clock)
 				s := k.read()[name]
 				b := offset(t, c, clock)
-				// Between its two looks at the kernel, the offset has moved as well.
-				if slack := (b - a).Abs(); s.to < min(a, b)-slack || s.from > max(a, b)+slack {
+				if s.to < min(a, b) || s.from > max(a, b) {
 					t.Errorf("%v ppm: %s ahead by %v to %v, the control says %v to %v", ppm, name, s.from, s.to, a, b)
 				}
 			}
@@ -129,6 +131,16 @@ func TestDrift(t *testing.T) {
 	}
 	if r, err := c.ReadBack(k.pid()); err != nil || !r.Drifting && r.Realtime == time.Hour {
 		t.Errorf("read back %+v, %v", r, err)
+	}
+}
+
+// pastBend waits until a change of speed has taken effect.
+func pastBend(c *Control, k Clock) {
+	c.mu.Lock()
+	base := c.lines[k].base
+	c.mu.Unlock()
+	for now(k) < base {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -283,8 +295,8 @@ func TestReadBackMistrusts(t *testing.T) {
 	}
 }
 
-// stressTime is how long the readers read; in it they read millions of times.
-const stressTime = 3 * time.Second
+// stressTime is how long the readers read at a time, until enough has happened.
+const stressTime = 250 * time.Millisecond
 
 // TestTornReadings changes both clocks as fast as it can under four readers. A
 // reading that belongs to neither of the two offsets is torn, and a monotonic
@@ -324,18 +336,23 @@ func TestTornReadings(t *testing.T) {
 			bends++
 		})
 	})
-	answer := k.ask(fmt.Sprintf("stress %d %d %d", a, b, stressTime.Milliseconds()))
+	enough := map[bool]int{false: 100_000, true: 10_000_000}[*soak]
+	var reads, atA, atB, torn, back int
+	for end := time.Now().Add(patience); torn+back == 0 && time.Now().Before(end) && (reads < enough || atA == 0 || atB == 0); {
+		var n [5]int
+		answer := k.ask(fmt.Sprintf("stress %d %d %d", a, b, stressTime.Milliseconds()))
+		if _, err := fmt.Sscan(answer[0], &n[0], &n[1], &n[2], &n[3], &n[4]); err != nil {
+			t.Fatal(err)
+		}
+		reads, atA, atB, torn, back = reads+n[0], atA+n[1], atB+n[2], torn+n[3], back+n[4]
+	}
 	close(stop)
 	wg.Wait()
-	var reads, atA, atB, torn, back int
-	if _, err := fmt.Sscan(answer[0], &reads, &atA, &atB, &torn, &back); err != nil {
-		t.Fatal(err)
-	}
 	t.Logf("%d readings (%d and %d at the two offsets) under %d steps and %d changes of speed: %d torn, %d backwards", reads, atA, atB, steps, bends, torn, back)
 	if torn != 0 || back != 0 {
 		t.Errorf("%d readings are torn, %d go back", torn, back)
 	}
-	if reads < 1_000_000 || atA == 0 || atB == 0 || steps < 1000 || bends < 10 {
+	if reads < enough || atA == 0 || atB == 0 || steps < 1000 || bends < 2 {
 		t.Error("too little happened to prove anything")
 	}
 }

@@ -76,28 +76,6 @@ func TestStaticGo(t *testing.T) {
 	k.want("realtime", 20*time.Second)
 }
 
-// TestOwn lets this test's binary launch itself, as lockcheck does its workers.
-func TestOwn(t *testing.T) {
-	c := control(t)
-	mustSet(t, c, Realtime, 36*time.Hour)
-	cmd := exec.Command(ownProgram, roleOwn)
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
-	if err := Launch(cmd, c, Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	d, err := time.ParseDuration(strings.TrimSpace(out.String()))
-	if err != nil || (d-36*time.Hour).Abs() > time.Second {
-		t.Errorf("it reads %v (%v), want 36h", d, err)
-	}
-	if d, err := Own(); err != nil || d.Abs() > time.Second {
-		t.Errorf("this process reads %v (%v), want 0", d, err)
-	}
-}
-
 // TestJava asks the JVM, by single-file source launch.
 func TestJava(t *testing.T) {
 	java := need(t, "java")
@@ -173,7 +151,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 func TestParallelLaunches(t *testing.T) {
 	path := staticGo(t)
 	var wg sync.WaitGroup
-	errs := make(chan error, 64)
+	errs := make(chan error, map[bool]int{false: 24, true: 200}[*soak])
 	for i := range cap(errs) {
 		wg.Go(func() {
 			c := control(t)

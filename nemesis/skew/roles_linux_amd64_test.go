@@ -15,28 +15,16 @@ import (
 // roles are what the test's binary does when it is started with one of these
 // words: some things need a process of their own, with fewer rights.
 var roles = map[string]func(args []string) int{
-	roleOwn:       own,
 	roleLaunch:    launchOne,
 	roleNoPtrace:  func(args []string) int { return filtered(unix.SECCOMP_RET_ERRNO|uint32(unix.EPERM), args) },
 	roleKillsDead: func(args []string) int { return filtered(unix.SECCOMP_RET_KILL_THREAD, args) },
 }
 
 const (
-	roleOwn       = "skew-own"
 	roleLaunch    = "skew-launch"
 	roleNoPtrace  = "skew-no-ptrace"
 	roleKillsDead = "skew-ptrace-kills"
 )
-
-func own([]string) int {
-	d, err := Own()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	fmt.Println(d)
-	return 0
-}
 
 // launchOne launches a program an hour ahead, lets it read its clock, and prints
 // how that went: "ok", or the name of the error.

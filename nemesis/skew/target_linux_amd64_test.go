@@ -2,6 +2,7 @@ package skew
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,9 @@ import (
 // programs is where the programs for the tests are built. Everybody can read it:
 // some of them are run by a user without rights.
 var programs string
+
+// soak makes the tests that count events count more of them.
+var soak = flag.Bool("soak", false, "ten million readings, two hundred launches at once, every twenty-ninth mutant")
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {

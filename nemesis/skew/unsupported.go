@@ -19,9 +19,6 @@ func Launch(*exec.Cmd, *Control, Options) error { return ErrUnsupported }
 // Probe is an ErrUnsupported here.
 func Probe() error { return ErrUnsupported }
 
-// Own is an ErrUnsupported here.
-func Own() (time.Duration, error) { return 0, ErrUnsupported }
-
 // Set is an ErrUnsupported here.
 func (*Control) Set(Clock, time.Duration) error { return ErrUnsupported }
 
