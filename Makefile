@@ -64,6 +64,7 @@ fuzz:
 
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime 3x ./history ./checker/... ./cmd/lockcheck ./experiment
+	$(GO) test -run '^$$' -bench 'RedisSet|Launch|Now' -benchtime 300x ./nemesis/skew
 
 # The command line and every backend, without the race detector and once more.
 e2e: build
@@ -74,6 +75,7 @@ e2e: build
 SOAK_HISTORIES ?= 3000000
 soak: build
 	$(GO) test -count 1 -timeout 2h -run TestDecisionAgreesWithSearch ./checker/linear -soak $(SOAK_HISTORIES)
+	$(GO) test -race -count 1 -timeout 30m ./nemesis/skew -soak
 	./scripts/soak.sh
 	./bin/lockcheck verify --seeds 5
 

@@ -33,13 +33,13 @@ text{fill:var(--ink)}
 func newSVG(w, h float64, title, said string) *svg {
 	s := &svg{w: w, h: h}
 	fmt.Fprintf(&s.b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" width="%g" height="%g" role="img">`, w, h, w, h)
-	s.b.WriteString("<title>" + harmless(title) + "</title><desc>" + harmless(said) + "</desc><style>" + svgStyle + "</style>")
+	s.b.WriteString("<title>" + escaped(title) + "</title><desc>" + escaped(said) + "</desc><style>" + svgStyle + "</style>")
 	fmt.Fprintf(&s.b, `<rect class="paper" width="%g" height="%g"/>`, w, h)
 	return s
 }
 
-// harmless makes text harmless in a drawing: what does not print is spelled out.
-func harmless(s string) string {
+// escaped makes text harmless in a drawing: what does not print is spelled out.
+func escaped(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(clean(s))
 }
 
@@ -54,7 +54,7 @@ func (s *svg) line(class string, x1, y1, x2, y2 float64, more string) {
 }
 
 func (s *svg) text(class string, x, y float64, anchor, t string) {
-	fmt.Fprintf(&s.b, `<text class="%s" x="%s" y="%s" text-anchor="%s">%s</text>`, class, num(x), num(y), anchor, harmless(t))
+	fmt.Fprintf(&s.b, `<text class="%s" x="%s" y="%s" text-anchor="%s">%s</text>`, class, num(x), num(y), anchor, escaped(t))
 }
 
 func (s *svg) path(class, d string) { fmt.Fprintf(&s.b, `<path class="%s" d="%s"/>`, class, d) }

@@ -390,7 +390,7 @@ func (t *timelineSVG) name(h *hold, hit []*fault, bar float64) {
 	}
 	for _, s := range texts {
 		if textWidth(s, 11.5)+10 <= to-from {
-			t.raw(fmt.Sprintf(`<text class="small" x="%s" y="%s" style="fill:#fff">%s</text>`, num(from+5), num(bar+14), harmless(s)))
+			t.raw(fmt.Sprintf(`<text class="small" x="%s" y="%s" style="fill:#fff">%s</text>`, num(from+5), num(bar+14), escaped(s)))
 			return
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/experiment"
 	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/nemesis/skew"
 	"github.com/lockcheck/lockcheck/scenario"
 )
 
@@ -94,7 +95,7 @@ func list(what string) []listed {
 			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + "; of a public report)"}, e.Backends...))
 		}
 	case "faults":
-		return listFaults(local.Probe(context.Background()))
+		return listFaults(local.Probe(context.Background()), skew.Probe())
 	case "scenarios":
 		for _, s := range scenario.All {
 			on := s.Backends
@@ -115,13 +116,19 @@ func list(what string) []listed {
 }
 
 // listFaults says what each fault does, which forms it has, on which backends it
-// can work, and whether it can work here: lab is why there are no namespaces.
-func listFaults(lab error) []listed {
+// can work, and whether it can work here: lab is why there are no namespaces,
+// clocks why no clock can be moved.
+func listFaults(lab, clocks error) []listed {
 	var ls []listed
 	for _, e := range nemesis.Faults() {
 		l := listed{Name: e.Name, About: e.About}
-		if len(e.Forms) > 0 {
-			l.About += " (" + e.Name + ":" + strings.Join(e.Forms, "|") + ")"
+		if forms := e.AllForms(); len(forms) > 0 {
+			l.About += " (" + e.Name + ":" + strings.Join(forms, "|") + ")"
+		}
+		if e.Acts == nemesis.OnClocks && clocks != nil {
+			l.Why = clocks.Error()
+			ls = append(ls, l)
+			continue
 		}
 		var on []string
 		for _, b := range cluster.Backends {
@@ -217,7 +224,11 @@ func examine(ctx context.Context) []listed {
 			lab.Why = fmt.Sprintf("%s: %v; %s; without it runs use --network loopback", un.Step, un.Err, un.Remedy)
 		}
 	}
-	return append([]listed{lab}, list("backends")...)
+	clocks := listed{Name: "clocks", About: "servers and workers with clocks of their own, for the clock faults", Runs: true}
+	if err := skew.Probe(); err != nil {
+		clocks.Runs, clocks.Why = false, err.Error()+"; everything else works without it"
+	}
+	return append([]listed{lab, clocks}, list("backends")...)
 }
 
 func (a *app) printExamined(ls []listed) {

@@ -24,9 +24,9 @@ var reportFlags = []string{"seed", "out", "network", "proxy", "json"}
 // rowsAtOnce is how many rows of a report are played at a time.
 const rowsAtOnce = 2
 
-// report tells a public report: its failing form and its twin, each in every
+// publicReport tells a public report: its failing form and its twin, each in every
 // variation.
-func (a *app) report(c *cobra.Command, f *runFlags, r scenario.Report) error {
+func (a *app) publicReport(c *cobra.Command, f *runFlags, r scenario.Report) error {
 	var decided error
 	c.Flags().Visit(func(fl *pflag.Flag) {
 		if !slices.Contains(reportFlags, fl.Name) {

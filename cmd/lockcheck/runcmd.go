@@ -123,7 +123,7 @@ included, with 1 if one did not, and with 2 if a row had to be skipped.
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if r, ok := scenario.FindReport(args[0]); ok {
-				return a.report(c, f, r)
+				return a.publicReport(c, f, r)
 			}
 			f.o.Scenario = args[0]
 			return a.experiment(c, f)
