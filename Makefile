@@ -42,6 +42,7 @@ matrix-small: build
 
 test: build vet
 	$(GO) test -race -timeout 15m ./...
+	cd adapters/go && $(GO) vet . && $(GO) test -race -timeout 15m .
 
 race: test
 
