@@ -46,6 +46,7 @@ reports: build
 
 test: build vet
 	$(GO) test -race -timeout 15m ./...
+	cd adapters/go && $(GO) vet . && $(GO) test -race -timeout 15m .
 
 race: test
 

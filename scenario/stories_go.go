@@ -28,6 +28,10 @@ var goStories = []Scenario{
 		About: "A holds; B queues up and is stopped until its lease is over; C queues up; A releases",
 		Run:   story(playWaiterStopped),
 	}, {
+		Name: "waiter-overtaken", Workers: 3, Require: checker.DefaultRequired, Faults: []string{"pause"}, Backends: []string{cluster.Etcd, cluster.ZooKeeper},
+		About: "A holds; B queues up, then C; B is stopped, A releases, and C has the lock when B's lease or session is over; B goes on",
+		Run:   after((*Stage).handOver, playWaiterOvertaken),
+	}, {
 		Name: "cut-children", Workers: 2, Require: checker.DefaultRequired, Faults: []string{"request-cut"}, Backends: []string{cluster.ZooKeeper},
 		About: "A's node is created, and A's connection ends when it asks who else is in the queue; the session lives on; B tries",
 		Run:   after((*Stage).handOver, playCutChildren),
@@ -174,6 +178,57 @@ func playWaiterStopped(ctx context.Context, s *Stage) error {
 	}
 	pause.Heal(ctx)
 	return s.afterWaiting(ctx, ga, waiting)
+}
+
+func playWaiterOvertaken(ctx context.Context, s *Stage) error {
+	ga, err := s.take(ctx, a)
+	if err != nil {
+		return err
+	}
+	waiting, err := s.Runner.Worker(b).Begin(runner.Call{F: history.Acquire, Key: s.Key, Wait: patience})
+	if err != nil {
+		return err
+	}
+	if err := s.sleep(ctx, s.TTL/2); err != nil { // to be in the queue
+		return err
+	}
+	third, err := s.Runner.Worker(c).Begin(runner.Call{F: history.Acquire, Key: s.Key, Wait: patience})
+	if err == nil {
+		err = s.sleep(ctx, s.TTL/2)
+	}
+	if err != nil {
+		return err
+	}
+	if !s.Runner.Worker(b).Busy() {
+		return errNoWaiter
+	}
+	pause, err := s.pause(ctx, b)
+	if err != nil {
+		return err
+	}
+	defer pause.Heal(ctx)
+	if err := s.unlock(ctx, a, ga); err != nil {
+		return err
+	}
+	dc, err := third.Wait(ctx)
+	if err == nil && dc.Type == history.OK {
+		err = s.count(ctx, c, dc.Grant)
+	}
+	if err != nil {
+		return err
+	}
+	pause.Heal(ctx)
+	db, err := waiting.Wait(ctx)
+	if err == nil && db.Type == history.OK {
+		err = s.count(ctx, b, db.Grant)
+	}
+	if err == nil && dc.Type == history.OK {
+		err = s.unlock(ctx, c, dc.Grant)
+	}
+	if err == nil && db.Type == history.OK {
+		err = s.unlock(ctx, b, db.Grant)
+	}
+	return err
 }
 
 // cutAt is a connection of worker i that ends at a request.

@@ -81,15 +81,17 @@ type creations struct {
 	l *zkLock
 }
 
-// What a request begins with: its length, its number, and what it asks for.
+// What a request begins with: its length, its number, and what it asks for. The
+// greeting of a connection has neither of these, and 0 in the number's place.
 const (
+	numberAt = 4
 	opAt     = 8
 	opCreate = 1
 )
 
 // Write is given one request at a time.
 func (c creations) Write(b []byte) (int, error) {
-	if len(b) >= opAt+4 && binary.BigEndian.Uint32(b[opAt:]) == opCreate {
+	if len(b) >= opAt+4 && binary.BigEndian.Uint32(b[numberAt:]) != 0 && binary.BigEndian.Uint32(b[opAt:]) == opCreate {
 		mark, err := c.l.obs.Mark(context.Background(), "", 0)
 		if err != nil {
 			return 0, err
