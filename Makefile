@@ -46,6 +46,7 @@ reports: build
 
 test: build vet
 	$(GO) test -race -timeout 15m ./...
+	$(GO) test -run TestDecisionAgreesWithSearch ./checker/linear # 200,000 histories; 10,000 with -race
 	cd adapters/go && $(GO) vet . && $(GO) test -race -timeout 15m .
 
 race: test

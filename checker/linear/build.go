@@ -226,12 +226,18 @@ func (k *keyOps) add(o Op) {
 	k.ops = append(k.ops, o)
 }
 
-// gather lays all operations side by side, for the decision.
+// gather lays all operations side by side, for the decision. A block is let go
+// as soon as it was copied, so that a long history is not there twice.
 func (k *keyOps) gather() {
-	if len(k.full) > 0 {
-		k.ops = slices.Concat(append(k.full, k.ops)...)
-		k.full = nil
+	if len(k.full) == 0 {
+		return
 	}
+	all := make([]Op, 0, len(k.full)*blockOps+len(k.ops))
+	for i, b := range k.full {
+		all = append(all, b...)
+		k.full[i] = nil
+	}
+	k.ops, k.full = append(all, k.ops...), nil
 }
 
 // place narrows an index. A history of more than two thousand million events
