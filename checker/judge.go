@@ -98,6 +98,8 @@ type keyState struct {
 	data        keyData
 	tries       tries
 	want        wanting
+	standing    []history.Standing // on the servers, as they said themselves
+	standingIdx int
 	leftovers   []leftover // acquires that came to no clear end, since somebody was last granted
 	blocks      []block    // in which progress is not asked for, because somebody holds
 }
@@ -121,6 +123,12 @@ func (j *Judge) Add(o *history.Op) {
 	j.now = max(j.now, o.Time)
 	j.linear.add(o)
 	switch {
+	case o.Process == history.Nemesis && o.F == history.Standings:
+		for key, ss := range history.StandingsOf(o) {
+			if k := j.keys[key]; k != nil {
+				k.standing, k.standingIdx = ss, o.Index
+			}
+		}
 	case o.Process == history.Nemesis:
 		j.nemesis(o)
 	case o.Process == history.Store:

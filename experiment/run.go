@@ -22,6 +22,7 @@ import (
 
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/clients/catalog"
+	"github.com/lockcheck/lockcheck/clients/remains"
 	"github.com/lockcheck/lockcheck/clients/wire"
 	"github.com/lockcheck/lockcheck/cluster"
 	"github.com/lockcheck/lockcheck/cluster/local"
@@ -352,7 +353,7 @@ func (r *run) perform(ctx context.Context) error {
 		}
 		stage := &scenario.Stage{
 			Runner: r.runner, Setting: r.o.setting(r.network == local.NetworkLab), Leader: r.lab.Leader,
-			Key: cmp.Or(r.o.Key, scenario.Key), TTL: r.o.TTL, Retry: r.o.RetryDelay, Rand: generator.Stream(r.o.Seed, generator.StreamScenario),
+			Key: cmp.Or(r.o.Key, scenario.Key), TTL: r.o.TTL, Retry: r.o.RetryDelay, Look: func(ctx context.Context) { r.look(ctx, cmp.Or(r.o.Key, scenario.Key)) }, Rand: generator.Stream(r.o.Seed, generator.StreamScenario),
 		}
 		if err := stage.Tell(ctx, s); err != nil {
 			return fmt.Errorf("scenario %s could not be played to its end: %w", s.Name, err)
@@ -376,6 +377,29 @@ func (r *run) perform(ctx context.Context) error {
 // longHolds is the share of long holds in a run with faults: about half of the
 // time somebody is then in one.
 const longHolds = 0.01
+
+// lookWithin bounds the look at what stands for a lock.
+const lookWithin = 2 * time.Second
+
+// look asks the servers what stands for a lock and records it. It is for the
+// words of a finding, so it costs no verdict.
+func (r *run) look(ctx context.Context, key string) {
+	lctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	standing, err := remains.Of(lctx, r.o.Backend, key, r.lab.Servers())
+	if err == nil && len(standing) == 0 {
+		return
+	}
+	var o history.Op
+	if err == nil {
+		o, err = history.StandingsEvent(map[string][]history.Standing{key: standing})
+	}
+	if err != nil {
+		r.log.Warn("look at the servers", "error", err)
+		return
+	}
+	r.rec.Append(o)
+}
 
 func (r *run) workload() (generator.Config, error) {
 	keys, err := generator.ParseKeys(r.o.Keys)

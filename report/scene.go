@@ -90,6 +90,7 @@ func newScan(key string, reentrant bool) *scan {
 func (s *scan) add(o *history.Op) {
 	s.last = max(s.last, o.Time)
 	switch {
+	case o.Process == history.Nemesis && o.F == history.Standings: // no fault
 	case o.Process == history.Nemesis:
 		s.nemesis(o)
 	case !o.Process.Worker():

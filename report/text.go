@@ -311,6 +311,7 @@ func faultExposure(e *checker.Exposure) string {
 		c = append(c, "faults in force: "+kinds.String())
 	}
 	c.add(e.FaultsOverHold, "of them hit a holder", "of them hit a holder")
+	c.add(e.FailoversWhileHeld, "failover while a lock was held", "failovers while a lock was held")
 	c.add(e.PausesOverLease, "pause outlived its holder's lease", "pauses outlived their holders' leases")
 	c.add(e.FaultsSkipped, "fault never came into force", "faults never came into force")
 	return c.String()

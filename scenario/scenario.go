@@ -100,9 +100,10 @@ type Stage struct {
 	Setting nemesis.Setting
 	Leader  func(context.Context) (string, error) // as the servers themselves say
 	Key     string
-	TTL     time.Duration // of the lease or session
-	Retry   time.Duration // between two tries
-	Rand    *rand.Rand    // for what a story leaves open: whom, how long, how many
+	TTL     time.Duration         // of the lease or session
+	Retry   time.Duration         // between two tries
+	Look    func(context.Context) // lets the servers be asked what stands for the lock; may be nil
+	Rand    *rand.Rand            // for what a story leaves open: whom, how long, how many
 
 	faults []*runner.Injection
 }

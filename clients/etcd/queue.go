@@ -46,11 +46,11 @@ type queue struct {
 	after func(*Waited, context.Context) error
 }
 
-// queueDir is where the contenders for the lock of that name stand. Escaping
+// QueueDir is where the contenders for the lock of that name stand. Escaping
 // keeps any name in one part of the key.
-func queueDir(name string) string { return "lockcheck-queue/" + url.QueryEscape(name) + "/" }
+func QueueDir(name string) string { return "lockcheck-queue/" + url.QueryEscape(name) + "/" }
 
-func queueKey(name, owner string) string { return queueDir(name) + owner }
+func queueKey(name, owner string) string { return QueueDir(name) + owner }
 
 // Waited is a contender that has nobody ahead of it any more.
 type Waited struct {
@@ -131,7 +131,7 @@ func (l *Lock) await(ctx context.Context, g clients.Grant, wait time.Duration) e
 // read is linearizable.
 func (m *members) first(ctx context.Context, g clients.Grant) (first bool, err error) {
 	err = m.do(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		resp, err := c.Get(ctx, queueDir(g.Key), clientv3.WithPrefix(), clientv3.WithMaxCreateRev(int64(g.Token)-1), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+		resp, err := c.Get(ctx, QueueDir(g.Key), clientv3.WithPrefix(), clientv3.WithMaxCreateRev(int64(g.Token)-1), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
 		if err == nil {
 			first = len(resp.Kvs) == 0
 		}

@@ -81,7 +81,7 @@ func checked(t *testing.T, l *Lock, g clients.Grant) error {
 // queue is who stands in line, as a client beside the proxy sees it.
 func (w *wire) queue(t *testing.T, key string) []string {
 	t.Helper()
-	children, _, err := w.beside.s.conn.Children(dir(w.name + key))
+	children, _, err := w.beside.s.conn.Children(Dir(w.name + key))
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func waiting(t *testing.T, w *wire) {
 // linearizability checker would take it for the lock's.
 func onlyAhead(t *testing.T, w *wire) {
 	servertest.Is(t, "make the parents", w.beside.Release(within(t, 10*time.Second), w.Get(t, w.beside, "k")), nil)
-	node, err := w.beside.s.conn.Create(dir(w.name+"k")+"/"+prefix("somebody"), nil, Recipe().Flags, zk.WorldACL(zk.PermAll))
+	node, err := w.beside.s.conn.Create(Dir(w.name+"k")+"/"+prefix("somebody"), nil, Recipe().Flags, zk.WorldACL(zk.PermAll))
 	if err != nil {
 		t.Fatal(err)
 	}

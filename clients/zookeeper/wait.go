@@ -21,7 +21,7 @@ func (l *Lock) await(ctx context.Context, epoch uint64, g clients.Grant, wait ti
 	defer over.Stop()
 	for {
 		children, err := send(ctx, l.s, func(c *zk.Conn) ([]string, error) {
-			children, _, err := c.Children(dir(g.Key))
+			children, _, err := c.Children(Dir(g.Key))
 			return children, err
 		})
 		if err != nil {
@@ -37,7 +37,7 @@ func (l *Lock) await(ctx context.Context, epoch uint64, g clients.Grant, wait ti
 		if wait <= 0 {
 			return clients.ErrAhead // and no watch is left behind
 		}
-		if err := l.watch(ctx, epoch, dir(g.Key)+"/"+first, over.C); err != nil {
+		if err := l.watch(ctx, epoch, Dir(g.Key)+"/"+first, over.C); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/lockcheck/lockcheck/clients/remains"
 	"github.com/lockcheck/lockcheck/cluster"
 )
 
@@ -26,6 +28,19 @@ func (c *Cluster) HandOver(ctx context.Context) error {
 		return fmt.Errorf("hand over on %s: %w", c.spec.Backend, err)
 	}
 	return nil
+}
+
+// Servers gives the servers that hold locks, at the addresses at which this
+// process reaches them.
+func (c *Cluster) Servers() []remains.Server {
+	_, data := NodeNames(c.spec.Backend)
+	var all []remains.Server
+	for _, m := range c.members {
+		if slices.Contains(data, m.name) {
+			all = append(all, remains.Server{Name: m.name, Addr: m.addr(0)})
+		}
+	}
+	return all
 }
 
 // DataID names the data that a node has: it changes when the data is lost. A
