@@ -137,11 +137,8 @@ func (cfg *Config) play(ctx context.Context, p Pair, seed uint64, twin bool) (ru
 		res, err = experiment.Run(ctx, o, cfg.Machine)
 	}
 	run.Dir = res.Dir
-	if err != nil {
-		run.Verdict, run.Message = checker.Unknown.String(), err.Error()
-		if !twin {
-			run.Missing = p.Expect
-		}
+	if err != nil { // nothing was played, which is neither a miss nor a false alarm, and no pass
+		run.Verdict, run.Skipped = checker.Unknown.String(), err.Error()
 		return run
 	}
 	run.Verdict = res.Verdict.String()
