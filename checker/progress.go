@@ -168,7 +168,7 @@ func (j *Judge) reportStuck(k *keyState, gap span) {
 			ops = append(ops, l.idx)
 		}
 	}
-	if len(k.standing) > 0 {
+	if n := len(k.blocks); len(k.standing) > 0 && (n == 0 || k.blocks[n-1].from < gap.from) { // nobody was granted it after all
 		what += "; " + k.blocker()
 		ops = append(ops, k.standingIdx)
 	}
