@@ -24,7 +24,6 @@ var (
 	staleWrite  = find(checker.Data, "stale-write")
 	lostUpdate  = find(checker.Data, "lost-update")
 	staleToken  = find(checker.Fencing, "stale-token-applied")
-	tokenBack   = find(checker.Fencing, "token-not-increasing")
 	tokenTwice  = find(checker.Fencing, "token-reused")
 	afterLoss   = find(checker.Lease, "granted-after-loss")
 	lateRenewal = find(checker.Release, "renewed-after-loss")

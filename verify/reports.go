@@ -101,6 +101,10 @@ func (t *Telling) play(ctx context.Context, r *Told, key string) {
 		o.Renew = &r.Renew
 	}
 	err := o.Settle()
+	if missing := o.Missing(); err == nil && missing != nil {
+		r.Skipped = missing.Error()
+		return
+	}
 	var res experiment.Result
 	if err == nil {
 		res, err = experiment.Run(ctx, o, t.Machine)
