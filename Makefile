@@ -5,7 +5,7 @@ GO ?= go
 # cgo is not needed to run; -race needs it and asks for it by itself.
 BUILD = CGO_ENABLED=0 $(GO) build
 
-.PHONY: demo verify test race vet lint fuzz bench e2e soak build deps clean
+.PHONY: demo verify test race vet lint fuzz bench e2e soak build deps deps-test clean
 
 demo: build
 	./bin/lockcheck demo
@@ -14,6 +14,10 @@ build: deps bin/lockcheck bin/etcd
 
 deps:
 	@./scripts/deps.sh
+
+# What the tests need beside the servers.
+deps-test:
+	@./scripts/deps.sh test
 
 .PHONY: bin/lockcheck
 bin/lockcheck:
@@ -27,7 +31,7 @@ bin/etcd: tools/go.mod tools/go.sum
 verify: build
 	./bin/lockcheck verify
 
-test: build vet
+test: deps-test build vet
 	$(GO) test -race -timeout 15m ./...
 
 race: test
