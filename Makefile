@@ -5,7 +5,7 @@ GO ?= go
 # cgo is not needed to run; -race needs it and asks for it by itself.
 BUILD = CGO_ENABLED=0 $(GO) build
 
-.PHONY: demo verify test race vet lint fuzz bench e2e soak build deps deps-test clean
+.PHONY: demo verify test race vet lint fuzz bench e2e soak build deps deps-test page-size clean
 
 demo: build
 	./bin/lockcheck demo
@@ -51,6 +51,10 @@ fuzz:
 
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime 3x ./history ./checker/... ./cmd/lockcheck ./experiment
+
+# Size and opening time of report.html for 1e3, 1e5 and 1e6 events.
+page-size: deps-test
+	LOCKCHECK_MILLION=1 $(GO) test -count 1 -v -run TestPageSize ./report
 
 # The command line and every backend, without the race detector and once more.
 e2e: build
