@@ -5,7 +5,7 @@ GO ?= go
 # cgo is not needed to run; -race needs it and asks for it by itself.
 BUILD = CGO_ENABLED=0 $(GO) build
 
-.PHONY: demo verify matrix-small reports test race vet lint fuzz bench e2e soak build deps clean
+.PHONY: demo verify matrix-small reports test race vet lint fuzz bench page-size e2e soak build deps deps-test clean
 
 demo: build
 	./bin/lockcheck demo
@@ -14,6 +14,10 @@ build: deps bin/lockcheck bin/etcd bin/lockcheck-adapters
 
 deps:
 	@./scripts/deps.sh
+
+# What the tests need beside the servers.
+deps-test:
+	@./scripts/deps.sh test
 
 .PHONY: bin/lockcheck
 bin/lockcheck:
@@ -44,7 +48,7 @@ matrix-small: build
 reports: build
 	for d in D1 D2 D3 D4 D5 D6 D7 D8 D9 D10 D11 D12; do ./bin/lockcheck scenario $$d || exit 1; done
 
-test: build vet
+test: deps-test build vet
 	$(GO) test -race -timeout 15m ./...
 	$(GO) test -run TestDecisionAgreesWithSearch ./checker/linear # 200,000 histories; 10,000 with -race
 	cd adapters/go && $(GO) vet . && $(GO) test -race -timeout 15m .
@@ -67,6 +71,10 @@ fuzz:
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime 3x ./history ./checker/... ./cmd/lockcheck ./experiment
 	$(GO) test -run '^$$' -bench 'RedisSet|Launch|Now' -benchtime 300x ./nemesis/skew
+
+# Size and opening time of report.html for 1e3, 1e5 and 1e6 events.
+page-size: deps-test
+	LOCKCHECK_MILLION=1 $(GO) test -count 1 -v -run TestPageSize ./report
 
 # The command line and every backend, without the race detector and once more.
 e2e: build

@@ -94,7 +94,11 @@ func (b *browser) shot(name string) {
 		return
 	}
 	var png []byte
-	b.do(chromedp.FullScreenshot(&png, 100))
+	if strings.HasPrefix(name, "page-") {
+		b.do(chromedp.FullScreenshot(&png, 100))
+	} else {
+		b.do(chromedp.CaptureScreenshot(&png))
+	}
 	if err := os.WriteFile(filepath.Join(shots, name+".png"), png, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
@@ -351,5 +355,37 @@ func TestPicturesInChromium(t *testing.T) {
 	}
 	if len(b.complain) > 0 {
 		t.Errorf("the pictures complain: %q", b.complain)
+	}
+}
+
+// The page stays small and says where it cut. LOCKCHECK_MILLION=1 shows the
+// figures for a hundred thousand and a million events, too (make page-size).
+func TestPageSize(t *testing.T) {
+	sizes := []int{1e3, 2e4}
+	if os.Getenv("LOCKCHECK_MILLION") != "" {
+		sizes = []int{1e3, 1e5, 1e6}
+	}
+	for _, n := range sizes {
+		dir, _ := writeRun(t, "orders/7", "timeout", n)
+		begun := time.Now()
+		drawn(t, dir)
+		drew := time.Since(begun)
+		info, err := os.Stat(filepath.Join(dir, PageFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := openBrowser(t)
+		opened := b.open(filepath.Join(dir, PageFile), 1280, 900, false)
+		script := eval[float64](b, `performance.getEntriesByType("navigation")[0].domComplete`)
+		t.Logf("%7d events: report.html %d kB, judged and drawn in %v, open in %v (%.0f ms by the browser's own clock)", n, info.Size()/1000, drew.Round(time.Millisecond), opened.Round(time.Millisecond), script)
+		if info.Size() > 2e6 {
+			t.Errorf("report.html of %d events has %d bytes: the cap does not hold", n, info.Size())
+		}
+		if cut := eval[bool](b, `!!document.getElementById("cut")`); cut != (n > 2*reach) {
+			t.Errorf("%d events: the page says that it cut: %v", n, cut)
+		}
+		if len(b.complain) > 0 {
+			t.Errorf("the page complains: %q", b.complain)
+		}
 	}
 }

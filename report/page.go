@@ -140,7 +140,11 @@ func (d *drawing) sentence() string {
 	case len(d.res.Reasons) > 0:
 		return "No anomaly was found, but the run proves nothing."
 	}
-	return "The lock kept all that was asked of it."
+	said := "The lock kept all that was asked of it."
+	if d.first != nil {
+		said += " It did not keep " + d.property + ", which no verdict was asked of."
+	}
+	return said
 }
 
 func (d *drawing) propertyViews() []propertyView {

@@ -442,23 +442,22 @@ var markClasses = map[rune]string{
 	markWriteApplied: "ok", markReadApplied: "ok",
 }
 
-// marks draws letters in circles; of two in one place the heavier one is seen.
+// marks draws letters in circles; of those that would cover each other, the
+// heavier one.
 func (t *timelineSVG) marks(marks []mark, y float64) {
-	at := map[float64]mark{}
-	for _, m := range marks {
-		x := t.x(m.at)
-		old, there := at[x]
-		if there {
+	byWeight := slices.Clone(marks)
+	slices.SortStableFunc(byWeight, func(a, b mark) int { return b.weight - a.weight })
+	var room taken
+	for _, m := range byWeight {
+		w := 12.0
+		if m.letter == markRefused {
+			w = 6
+		}
+		if !room.place(t.x(m.at)-w/2, w) {
 			t.hidden++
+			continue
 		}
-		if !there || m.weight >= old.weight {
-			at[x] = m
-		}
-	}
-	for _, m := range marks {
-		if got, ok := at[t.x(m.at)]; ok && got.idx == m.idx {
-			t.mark(m, y, m.idx == t.pic.pointed)
-		}
+		t.mark(m, y, m.idx == t.pic.pointed)
 	}
 }
 
@@ -541,6 +540,9 @@ func (t *timelineSVG) flight() {
 	}
 	x, y, w := t.x(t.pic.focus.Time), t.store+77, textWidth(said[0], 13.5)
 	if t.pic.focus.Process == history.Store { // below its value and token
+		if !slices.ContainsFunc(t.pic.store, func(m mark) bool { return m.token.Set }) {
+			y -= 16
+		}
 		t.text("red bold", min(x+12, lineWidth-20), y, "end", said[0])
 		return
 	}
