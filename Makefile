@@ -5,12 +5,12 @@ GO ?= go
 # cgo is not needed to run; -race needs it and asks for it by itself.
 BUILD = CGO_ENABLED=0 $(GO) build
 
-.PHONY: demo verify matrix-small test race vet lint fuzz bench e2e soak build deps clean
+.PHONY: demo verify matrix-small reports test race vet lint fuzz bench e2e soak build deps clean
 
 demo: build
 	./bin/lockcheck demo
 
-build: deps bin/lockcheck bin/etcd
+build: deps bin/lockcheck bin/etcd bin/lockcheck-adapters
 
 deps:
 	@./scripts/deps.sh
@@ -22,6 +22,11 @@ bin/lockcheck:
 # The etcd server has replace lines in its module, so that it needs one of its own.
 bin/etcd: tools/go.mod tools/go.sum
 	cd tools && $(BUILD) -o ../bin/etcd go.etcd.io/etcd/server/v3
+
+# The libraries under test are no part of lockcheck: a module of their own.
+.PHONY: bin/lockcheck-adapters
+bin/lockcheck-adapters:
+	cd adapters/go && $(BUILD) -o ../../bin/lockcheck-adapters .
 
 # The locks that are broken on purpose, each beside its honest twin.
 verify: build
@@ -35,8 +40,13 @@ matrix-small: build
 	./bin/lockcheck matrix --clients default,redis/set-nx-incr --faults pause,partition,server-kill,clock-jump \
 		--duration 15s --seed 1 --out $(MATRIX) --summary-file $(MATRIX)/table.md; test $$? -le 2
 
+# The public reports, each row as theory says.
+reports: build
+	for d in D1 D2 D3 D4 D5 D6 D7 D8 D9 D10 D11 D12; do ./bin/lockcheck scenario $$d || exit 1; done
+
 test: build vet
 	$(GO) test -race -timeout 15m ./...
+	cd adapters/go && $(GO) vet . && $(GO) test -race -timeout 15m .
 
 race: test
 
@@ -55,6 +65,7 @@ fuzz:
 
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime 3x ./history ./checker/... ./cmd/lockcheck ./experiment
+	$(GO) test -run '^$$' -bench 'RedisSet|Launch|Now' -benchtime 300x ./nemesis/skew
 
 # The command line and every backend, without the race detector and once more.
 e2e: build
@@ -65,7 +76,9 @@ e2e: build
 SOAK_HISTORIES ?= 3000000
 soak: build
 	$(GO) test -count 1 -timeout 2h -run TestDecisionAgreesWithSearch ./checker/linear -soak $(SOAK_HISTORIES)
+	$(GO) test -race -count 1 -timeout 30m ./nemesis/skew -soak
 	./scripts/soak.sh
+	./bin/lockcheck verify --seeds 5
 
 clean:
 	rm -rf bin store

@@ -1,11 +1,15 @@
 package experiment
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/lockcheck/lockcheck/cluster"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/nemesis/skew"
+	"github.com/lockcheck/lockcheck/runner"
 	"github.com/lockcheck/lockcheck/scenario"
 )
 
@@ -15,6 +19,7 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 	set.Nodes, set.Data = local.NodeNames(o.Backend)
 	set.Durable = local.Durable(cluster.Spec{Backend: o.Backend, Persistence: o.Persistence})
 	set.Bypass = o.Backend == cluster.Sentinel
+	set.Clocks = probeClocks
 	switch o.Backend {
 	case cluster.Redis:
 		set.Leads = true // alone
@@ -25,6 +30,9 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 	}
 	return set
 }
+
+// probeClocks tries once whether the clock of a process can be moved here.
+var probeClocks = sync.OnceValue(skew.Probe)
 
 // Possible says why the faults of a run cannot be had where there are, or are
 // no, namespaces. It is asked before anything is started: what cannot be done is
@@ -50,6 +58,9 @@ func (o *Options) Possible(namespaces bool) error {
 // system is what the faults of a run act on.
 func (r *run) system() nemesis.System {
 	sys := nemesis.System{Setting: r.o.setting(r.network == local.NetworkLab), Servers: r.lab, Links: r.lab}
+	if r.o.clocks() {
+		sys.Clocks = r.lab
+	}
 	if sys.Namespaces {
 		sys.Network = packets{r.lab}
 	}
@@ -67,4 +78,17 @@ func (p packets) Dropped(node string) (map[string]uint64, error) {
 		by[d.From] += d.Packets
 	}
 	return by, err
+}
+
+// A place is where the workers of a run are started. Those that begin as another
+// program are started again until their clocks are known to be theirs.
+type place struct{ *local.Cluster }
+
+// Settled implements runner.Settler.
+func (p place) Settled(worker int) error {
+	err := p.Cluster.Settled(worker)
+	if errors.Is(err, local.ErrAgain) {
+		return runner.ErrAgain
+	}
+	return err
 }

@@ -17,9 +17,10 @@ import (
 // StreamOrders + i: the same ones whatever becomes of them and however the locks
 // cut them up.
 const (
-	StreamNemesis = 1
-	StreamWorkers = 1 << 20
-	StreamOrders  = 1 << 21
+	StreamNemesis  = 1
+	StreamScenario = 2
+	StreamWorkers  = 1 << 20
+	StreamOrders   = 1 << 21
 )
 
 // Stream gives the random numbers of one part of a run.

@@ -158,10 +158,8 @@ func (s *Spec) settleProxy() {
 		if sc, err := scenario.Find(f.Scenario); err == nil {
 			faults = sc.Faults
 		}
-		for _, n := range faults {
-			if e, _, err := nemesis.Parse(n); err == nil && e.Acts == nemesis.OnLinks {
-				s.Options.Proxy = "always"
-			}
+		if nemesis.Any(nemesis.OnLinks, faults, nil) {
+			s.Options.Proxy = "always"
 		}
 	}
 }

@@ -73,6 +73,7 @@ type place struct {
 	host      host
 	endpoints []string
 	storeAddr string
+	clock     *clock
 }
 
 var _ cluster.Cluster = (*Cluster)(nil)
@@ -143,8 +144,12 @@ func (c *Cluster) prepare() error {
 		if err != nil {
 			return fmt.Errorf("make a place for %s: %w", r.name, err)
 		}
+		clock, err := c.newClock()
+		if err != nil {
+			return fmt.Errorf("make a place for %s: %w", r.name, err)
+		}
 		c.members = append(c.members, &member{
-			name: r.name, role: r.role, host: h, ports: ports,
+			name: r.name, role: r.role, host: h, ports: ports, clock: clock,
 			dir: filepath.Join(data, r.name),
 			log: filepath.Join(logs, r.name+".log"),
 		})
@@ -248,7 +253,11 @@ func (c *Cluster) makeWorkers() (err error) {
 				return fmt.Errorf("proxy the links of worker %d: %w", i, err)
 			}
 		}
-		c.workers = append(c.workers, c.newPlace(h, addrs))
+		place := c.newPlace(h, addrs)
+		c.workers = append(c.workers, place)
+		if place.clock, err = c.newClock(); err != nil {
+			return fmt.Errorf("make a place for worker %d: %w", i, err)
+		}
 	}
 	return nil
 }
@@ -331,7 +340,7 @@ func (c *Cluster) StartWorker(worker int, cmd *exec.Cmd) error {
 	if err != nil {
 		return fmt.Errorf("start worker %d: %w", worker, err)
 	}
-	if err := p.host.start(cmd); err != nil {
+	if err := p.host.start(cmd, p.clock.starter()); err != nil {
 		return fmt.Errorf("start worker %d: %w", worker, err)
 	}
 	return nil

@@ -102,22 +102,38 @@ func (a *app) scenarioCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "scenario NAME",
 		Short: "A scripted, exactly timed story",
+		Long: `Tells a story, or one of the public reports D1 to D12 (docs/reports.md): those
+play their failing form and the twin without the mistake, in several variations,
+and exit with 0 if every row came out as theory says, rows with violations
+included, with 1 if one did not, and with 2 if a row had to be skipped.
+'lockcheck list scenarios' shows them all.`,
 		Example: `  lockcheck scenario gc-pause --backend etcd --store none
-  lockcheck scenario gc-pause --backend redis --client redis/set-nx-incr --store monotonic`,
+  lockcheck scenario gc-pause --backend redis --client redis/set-nx-incr --store monotonic
+  lockcheck scenario D2
+  lockcheck scenario watch-without-multi --seed 7`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage(fmt.Errorf("scenario takes one name; 'lockcheck list scenarios' shows them"))
+			}
+			if _, ok := scenario.FindReport(args[0]); ok {
+				return nil
 			}
 			_, err := scenario.Find(args[0])
 			return usage(err)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if r, ok := scenario.FindReport(args[0]); ok {
+				return a.publicReport(c, f, r)
+			}
 			f.o.Scenario = args[0]
 			return a.experiment(c, f)
 		},
 	}
 	for _, s := range scenario.All {
 		c.ValidArgs = append(c.ValidArgs, s.Name)
+	}
+	for _, r := range scenario.Reports {
+		c.ValidArgs = append(c.ValidArgs, r.Number, r.Name)
 	}
 	f.add(c)
 	return c
@@ -150,12 +166,7 @@ func (f *runFlags) settle(c *cobra.Command) error {
 	if c.Flags().Changed("renew") {
 		f.o.Renew = &f.renew
 	}
-	switch {
-	case c.Flags().Changed("seed"):
-		f.o.Seed = f.seed
-	case f.from == "":
-		f.o.Seed = rand.Uint64N(1 << 32)
-	}
+	f.drawSeed(c)
 	if f.plan != "" {
 		p, err := readPlan(f.plan)
 		if err != nil {
@@ -164,6 +175,16 @@ func (f *runFlags) settle(c *cobra.Command) error {
 		f.o.Plan = p.Steps
 	}
 	return usage(f.o.Settle())
+}
+
+// drawSeed takes the seed that was given, or draws one.
+func (f *runFlags) drawSeed(c *cobra.Command) {
+	switch {
+	case c.Flags().Changed("seed"):
+		f.o.Seed = f.seed
+	case f.from == "":
+		f.o.Seed = rand.Uint64N(1 << 32)
+	}
 }
 
 func readPlan(file string) (nemesis.PlanFile, error) {
@@ -231,6 +252,9 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 		if _, err := local.Find(f.o.Backend); err != nil {
 			return a.skipped(f, err)
 		}
+	}
+	if err := f.o.Missing(); err != nil {
+		return a.skipped(f, err)
 	}
 	if left, err := a.enterLab(c.Context(), &f.o); left || err != nil {
 		return err
@@ -368,7 +392,17 @@ func (a *app) printRun(f *runFlags, res experiment.Result) {
 	if _, an := res.First(); an != nil {
 		a.strip(res, color)
 	}
-	report.Results(a.out, &res.Results, report.TextOptions{Color: color, Width: width(a.out), Paths: []string{res.Dir}, Again: f.command(res)})
+	report.Results(a.out, &res.Results, report.TextOptions{Color: color, Width: width(a.out), Paths: paths(res.Dir), Again: f.command(res)})
+}
+
+// paths says where to look further: the report if it could be drawn, and the run
+// directory.
+func paths(dir string) []string {
+	page := filepath.Join(dir, report.PageFile)
+	if _, err := os.Stat(page); err != nil {
+		return []string{dir}
+	}
+	return []string{page, dir}
 }
 
 // strip draws the first anomaly from the saved history.
