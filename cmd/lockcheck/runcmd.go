@@ -311,6 +311,9 @@ func (f *runFlags) summarize(res experiment.Result) error {
 	s := report.RunSummary{
 		Title: fmt.Sprintf("%s on %s, %s, store %s", res.Client, res.Backend, what, res.Store), Seed: res.Seed, Dir: res.Dir, Again: f.command(res),
 	}
+	if av := res.Availability; av != nil && av.Available != nil {
+		s.Available = fmt.Sprintf("%.1f %%", 100**av.Available)
+	}
 	return report.AppendFile(f.summary, func(w io.Writer) error { return report.Summary(w, &res.Results, s) })
 }
 
