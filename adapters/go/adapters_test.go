@@ -71,14 +71,18 @@ func run(t *testing.T, o experiment.Options, program ...string) experiment.Resul
 
 func on(backend, client string) experiment.Options {
 	o := experiment.Defaults()
-	o.Backend, o.Client, o.Workers, o.Duration = backend, client, 3, 2*time.Second
+	o.Backend, o.Client, o.Workers, o.Duration = backend, client, 3, time.Second
 	return o
 }
 
 // Each library is clean without faults, on every backend that it is listed for.
 func TestClean(t *testing.T) {
 	for _, e := range catalog.Libraries {
-		for _, b := range e.Backends {
+		backends := e.Backends
+		if strings.Contains(e.Name, "/") { // a variant
+			backends = backends[:1]
+		}
+		for _, b := range backends {
 			t.Run(e.Name+" on "+b, func(t *testing.T) {
 				res := run(t, on(b, e.Name))
 				if res.Verdict != checker.Valid || res.Exposure.ReleasesOK == 0 {
