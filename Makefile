@@ -32,6 +32,18 @@ bin/etcd: tools/go.mod tools/go.sum
 bin/lockcheck-adapters:
 	cd adapters/go && $(BUILD) -o ../../bin/lockcheck-adapters .
 
+# The locks in Java that others publish, as programs (adapters/java). The Python
+# ones need no building.
+JARS = /usr/share/java
+.PHONY: adapters
+adapters: bin/curator-adapter.jar
+
+bin/curator-adapter.jar: $(wildcard adapters/java/*.java)
+	@./scripts/deps.sh adapters
+	@mkdir -p bin/adapters-java
+	javac -Xlint:all,-path,-serial -Werror --release 11 -d bin/adapters-java -cp $(JARS)/curator-recipes.jar:$(JARS)/curator-framework.jar:$(JARS)/curator-client.jar:$(JARS)/zookeeper.jar:$(JARS)/jackson-databind.jar:$(JARS)/jackson-core.jar adapters/java/*.java
+	jar --create --file $@ -C bin/adapters-java .
+
 # The locks that are broken on purpose, each beside its honest twin.
 verify: build
 	./bin/lockcheck verify
