@@ -35,11 +35,13 @@ bin/lockcheck-adapters:
 # The locks in Java that others publish, as programs (adapters/java). The Python
 # ones need no building.
 JARS = /usr/share/java
-.PHONY: adapters
+.PHONY: adapters adapter-deps
 adapters: bin/curator-adapter.jar
 
-bin/curator-adapter.jar: $(wildcard adapters/java/*.java)
+adapter-deps:
 	@./scripts/deps.sh adapters
+
+bin/curator-adapter.jar: $(wildcard adapters/java/*.java) | adapter-deps
 	@mkdir -p bin/adapters-java
 	javac -Xlint:all,-path,-serial -Werror --release 11 -d bin/adapters-java -cp $(JARS)/curator-recipes.jar:$(JARS)/curator-framework.jar:$(JARS)/curator-client.jar:$(JARS)/zookeeper.jar:$(JARS)/jackson-databind.jar:$(JARS)/jackson-core.jar adapters/java/*.java
 	jar --create --file $@ -C bin/adapters-java .
@@ -47,8 +49,7 @@ bin/curator-adapter.jar: $(wildcard adapters/java/*.java)
 # The demo's story with a lock in Python: redis-py's, which has no token, so that
 # its data is damaged; and kazoo's, whose token lets the store refuse the late write.
 .PHONY: demo-python
-demo-python: build
-	@./scripts/deps.sh adapters
+demo-python: build adapter-deps
 	./bin/lockcheck scenario gc-pause --backend redis --client redis-py --store none || [ $$? = 1 ]
 	./bin/lockcheck scenario gc-pause --backend zookeeper --client kazoo --store monotonic
 
