@@ -96,6 +96,7 @@ class KazooLock(Lock):
 
     def close(self) -> None:
         connected = self.client.connected
+        self.client.remove_listener(self.listen)  # which takes the end that we ask for as a loss
         self.client.stop()
         self.client.close()
         if not connected:
