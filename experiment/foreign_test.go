@@ -26,6 +26,9 @@ func needForeign(t *testing.T, client string) {
 	}
 }
 
+// longestForeign is how long a lock may take to do enough for a verdict.
+const longestForeign = 48 * time.Second
+
 // Without faults every lock in another language is clean, but for those of the
 // article that are wrong by themselves.
 func TestForeignLocks(t *testing.T) {
@@ -44,6 +47,11 @@ func TestForeignLocks(t *testing.T) {
 				o.Duration = 6 * time.Second // for four TTLs without a grant
 			}
 			res := runSettled(t, o)
+			// A busy machine may get too little done for a verdict; that is no pass.
+			for o.Duration < longestForeign && res.Verdict == checker.Unknown && wrong[e.Name] == "" {
+				o.Duration *= 2
+				res = runSettled(t, o)
+			}
 			if kind := wrong[e.Name]; kind != "" {
 				if !found(&res.Results, kind) {
 					t.Errorf("%v without %s\n%v", res.Verdict, kind, res.Exposure)
