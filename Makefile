@@ -32,6 +32,27 @@ bin/etcd: tools/go.mod tools/go.sum
 bin/lockcheck-adapters:
 	cd adapters/go && $(BUILD) -o ../../bin/lockcheck-adapters .
 
+# The locks in Java that others publish, as programs (adapters/java). The Python
+# ones need no building.
+JARS = /usr/share/java
+.PHONY: adapters adapter-deps
+adapters: bin/curator-adapter.jar
+
+adapter-deps:
+	@./scripts/deps.sh adapters
+
+bin/curator-adapter.jar: $(wildcard adapters/java/*.java) | adapter-deps
+	@mkdir -p bin/adapters-java
+	javac -Xlint:all,-path,-serial -Werror --release 11 -d bin/adapters-java -cp $(JARS)/curator-recipes.jar:$(JARS)/curator-framework.jar:$(JARS)/curator-client.jar:$(JARS)/zookeeper.jar:$(JARS)/jackson-databind.jar:$(JARS)/jackson-core.jar adapters/java/*.java
+	jar --create --file $@ -C bin/adapters-java .
+
+# The demo's story with a lock in Python: redis-py's, which has no token, so that
+# its data is damaged; and kazoo's, whose token lets the store refuse the late write.
+.PHONY: demo-python
+demo-python: build adapter-deps
+	./bin/lockcheck scenario gc-pause --backend redis --client redis-py --store none || [ $$? = 1 ]
+	./bin/lockcheck scenario gc-pause --backend zookeeper --client kazoo --store monotonic
+
 # The locks that are broken on purpose, each beside its honest twin.
 verify: build
 	./bin/lockcheck verify
@@ -48,7 +69,7 @@ matrix-small: build
 reports: build
 	for d in D1 D2 D3 D4 D5 D6 D7 D8 D9 D10 D11 D12; do ./bin/lockcheck scenario $$d || exit 1; done
 
-test: deps-test build vet
+test: deps-test build adapters vet
 	$(GO) test -race -timeout 15m ./...
 	$(GO) test -run TestDecisionAgreesWithSearch ./checker/linear # 200,000 histories; 10,000 with -race
 	cd adapters/go && $(GO) vet . && $(GO) test -race -timeout 15m .

@@ -132,6 +132,15 @@ func (o *Options) settleClient() error {
 // Missing says what the lock under test lacks here, and what brings it: a program
 // that has not been built. Servers are local.Find's business.
 func (o *Options) Missing() error {
+	if len(o.ClientCmd) > 0 {
+		return nil
+	}
+	if p, ok := catalog.Foreigner(o.Client); ok {
+		if err := p.Missing(); err != nil {
+			return fmt.Errorf("client %s: %w", o.Client, err)
+		}
+		return nil
+	}
 	_, err := o.program()
 	return err
 }

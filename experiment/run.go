@@ -256,10 +256,6 @@ func (r *run) startRecorder() error {
 }
 
 func (r *run) startRunner() error {
-	program, err := r.o.program()
-	if err != nil {
-		return err
-	}
 	set := wire.Setup{
 		Backend: r.o.Backend, Client: r.o.Client, Master: cluster.MasterName,
 		TTL: r.o.TTL.Nanoseconds(), RetryDelay: r.o.RetryDelay.Nanoseconds(), Seed: r.o.Seed,
@@ -268,15 +264,16 @@ func (r *run) startRunner() error {
 	if s, err := scenario.Find(r.o.Scenario); err == nil {
 		set.Options = s.Options
 	}
+	command, err := r.command()
+	if err != nil {
+		return err
+	}
 	r.runner = runner.New(runner.Config{
 		Place: place{r.lab}, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
 		System: r.system(), Recorder: r.rec, Log: r.log,
 		Command: func(int) *exec.Cmd {
-			switch {
-			case len(r.o.ClientCmd) > 0:
-				return exec.Command(r.o.ClientCmd[0], r.o.ClientCmd[1:]...)
-			case program != "":
-				return exec.Command(program)
+			if len(command) > 0 {
+				return exec.Command(command[0], command[1:]...)
 			}
 			return r.m.Worker(&r.o)
 		},
@@ -291,6 +288,27 @@ func (r *run) startRunner() error {
 	r.later(srv.Close)
 	r.later(func() error { r.runner.Close(); return nil })
 	return nil
+}
+
+// command is what starts a worker that is a program of its own; nil if
+// lockcheck's own worker has the lock.
+func (r *run) command() ([]string, error) {
+	if len(r.o.ClientCmd) > 0 {
+		return r.o.ClientCmd, nil
+	}
+	p, ok := catalog.Foreigner(r.o.Client)
+	if !ok {
+		program, err := r.o.program()
+		if err != nil || program == "" {
+			return nil, err
+		}
+		return []string{program}, nil
+	}
+	command, err := p.Command(filepath.Join(r.dir.Path, "adapters"))
+	if err != nil {
+		return nil, fmt.Errorf("client %s cannot run here: %w", r.o.Client, err)
+	}
+	return command, nil
 }
 
 func (r *run) serve(srv *http.Server, ln net.Listener) {

@@ -92,6 +92,10 @@ func (w *Worker) session(ctx context.Context) (*conn, error) {
 		w.mu.Unlock()
 		return nil, nil
 	}
+	within := sessionWithin
+	if w.conn == nil {
+		within = firstSessionWithin
+	}
 	c, err := w.ensureProcess()
 	if err != nil {
 		w.mu.Unlock()
@@ -107,17 +111,17 @@ func (w *Worker) session(ctx context.Context) (*conn, error) {
 	set := w.r.cfg.Setup
 	set.Protocol, set.Worker, set.Process = wire.Version, w.index, int64(number)
 	set.Endpoints, set.Store = w.r.cfg.Place.Endpoints(w.index), w.r.cfg.Place.StoreURL(w.index)
-	c.send(wire.Command{ID: id, Op: wire.Init, Init: &set, Timeout: sessionWithin.Nanoseconds()})
-	return c, w.awaitSession(ctx, c, id, number, answer)
+	c.send(wire.Command{ID: id, Op: wire.Init, Init: &set, Timeout: within.Nanoseconds()})
+	return c, w.awaitSession(ctx, c, id, within, answer)
 }
 
-func (w *Worker) awaitSession(ctx context.Context, c *conn, id uint64, number history.Process, answer <-chan wire.Message) error {
+func (w *Worker) awaitSession(ctx context.Context, c *conn, id uint64, within time.Duration, answer <-chan wire.Message) error {
 	defer func() {
 		w.mu.Lock()
 		delete(w.inits, id)
 		w.mu.Unlock()
 	}()
-	timeout := time.NewTimer(sessionWithin + grace)
+	timeout := time.NewTimer(within + grace)
 	defer timeout.Stop()
 	select {
 	case m := <-answer:
@@ -129,7 +133,7 @@ func (w *Worker) awaitSession(ctx context.Context, c *conn, id uint64, number hi
 	case <-timeout.C:
 		c.end()
 		<-c.gone
-		return fmt.Errorf("worker %d did not answer init within %v and was replaced", w.index, sessionWithin)
+		return fmt.Errorf("worker %d did not answer init within %v and was replaced", w.index, within)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -68,6 +68,10 @@ const (
 // that does not answer in that time is replaced.
 const sessionWithin = 10 * time.Second
 
+// firstSessionWithin is for the first session of a process, in which an
+// interpreter or a virtual machine has yet to start and to load its libraries.
+const firstSessionWithin = 30 * time.Second
+
 // A Runner drives the workers of one run.
 type Runner struct {
 	cfg     Config

@@ -2,7 +2,7 @@
 # Installs what this machine lacks of the servers under test, and with the
 # argument "test" of what the tests need beside them: Debian packages through
 # apt-get, with sudo if not root. Prints what it does; does nothing when everything
-# is there.
+# is there. With "adapters" it brings what the locks in Python and Java need.
 set -eu
 
 need=""
@@ -15,6 +15,14 @@ have chromium || need="$need chromium"
 # The tests look at the pages in a browser.
 if [ "${1:-}" = test ]; then
 	have chromium || need="$need chromium"
+fi
+
+if [ "${1:-}" = adapters ]; then
+	for m in redis kazoo etcd3; do
+		[ -e /usr/lib/python3/dist-packages/$m ] || need="$need python3-$m"
+	done
+	[ -e /usr/share/java/curator-recipes.jar ] || need="$need libcurator-recipes-java"
+	have javac || need="$need default-jdk-headless"
 fi
 
 if ! have go; then

@@ -43,6 +43,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 PROTOCOL = 1
+FINISH_WITHIN = 5.0  # s for the commands that are still to be answered when the input ends
 MARK_WITHIN = 5.0  # s to wait for the stamp of a mark when no operation says how long there is
 
 
@@ -283,7 +284,13 @@ class _Session:
         self._holds: Dict[int, _Hold] = {}
         self._settings = _settings(command["init"])
         self._store = _Store(command["init"]["store"])
-        threading.Thread(target=self._work, daemon=True).start()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Lets the commands so far be answered, as when they came from a file."""
+        self._commands.put({})
+        self._thread.join(FINISH_WITHIN)
 
     def put(self, command: Dict[str, Any]) -> None:
         self._commands.put(command)
@@ -312,6 +319,8 @@ class _Session:
         self.runner.begun(answer)
         while True:
             command = self._commands.get()
+            if not command:
+                return
             reply = self._do(command)
             losses = reply.pop("losses", None)
             with self._wire.lock:
@@ -469,4 +478,6 @@ def serve(make: Callable[[Settings, Runner], Lock]) -> None:
             wire.send(id=command["id"], type="fail", error="no session: init comes first")
         else:
             session.put(command)
+    if session is not None:
+        session.finish()
     os._exit(0)  # libraries have threads that would keep us

@@ -83,7 +83,7 @@ var Reported = []Entry{
 // Find gives the entry of that name.
 func Find(name string) (Entry, error) {
 	var names []string
-	for _, e := range slices.Concat(All, Libraries, Faulty, Reported) {
+	for _, e := range slices.Concat(All, Libraries, ForeignEntries(), Faulty, Reported) {
 		if e.Name == name {
 			return e, nil
 		}
@@ -103,7 +103,10 @@ func Constructor(name string) (clients.New, error) {
 
 // Program is the name of the program that offers the lock; "" for lockcheck itself.
 func (e Entry) Program() string {
-	if e.New == nil {
+	switch _, foreign := Foreigner(e.Name); {
+	case foreign:
+		return "a program in another language"
+	case e.New == nil:
 		return Adapters
 	}
 	return ""

@@ -80,11 +80,11 @@ func list(what string) []listed {
 		for _, e := range catalog.All {
 			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")"}, e.Backends...))
 		}
-		for _, e := range catalog.Libraries {
+		for _, e := range slices.Concat(catalog.Libraries, catalog.ForeignEntries()) {
 			l := onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")", Library: true}, e.Backends...)
 			o := experiment.Options{Client: e.Name}
 			if err := o.Missing(); err != nil && l.Runs {
-				l.Runs, l.Why = false, err.Error()
+				l.Runs, l.Why = false, strings.ReplaceAll(err.Error(), "\n", "; ")
 			}
 			ls = append(ls, l)
 		}

@@ -1,0 +1,112 @@
+package experiment
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockcheck/lockcheck/checker"
+	"github.com/lockcheck/lockcheck/clients/catalog"
+	"github.com/lockcheck/lockcheck/cluster"
+	"github.com/lockcheck/lockcheck/fencedstore"
+)
+
+// A lock in another language that is not there does not pass.
+func needForeign(t *testing.T, client string) {
+	t.Helper()
+	p, ok := catalog.Foreigner(client)
+	if !ok {
+		t.Fatalf("%s is no program", client)
+	}
+	if err := p.Missing(); err != nil {
+		t.Fatalf("%s cannot be tested: %v", client, err)
+	}
+}
+
+// longestForeign is how long a lock may take to do enough for a verdict.
+const longestForeign = 48 * time.Second
+
+// Without faults every lock in another language is clean, but for those of the
+// article that are wrong by themselves.
+func TestForeignLocks(t *testing.T) {
+	wrong := map[string]string{
+		"article/zookeeper":       "token-reused",
+		"article/etcd-as-printed": "stuck",
+	}
+	for _, e := range catalog.Foreign {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			needForeign(t, e.Name)
+			need(t, e.Backends[0])
+			o := options(t)
+			o.Backend, o.Client, o.Workers, o.Duration = e.Backends[0], e.Name, 2, 3*time.Second
+			if o.Backend == cluster.ZooKeeper {
+				o.TTL = 4 * time.Second // a virtual machine that just started needs it on a busy machine
+			}
+			if wrong[e.Name] == "stuck" {
+				o.Duration = 6 * time.Second // for four TTLs without a grant
+			}
+			res := runSettled(t, o)
+			// A busy machine may get too little done for a verdict; that is no pass.
+			for o.Duration < longestForeign && res.Verdict == checker.Unknown && wrong[e.Name] == "" {
+				o.Duration *= 2
+				res = runSettled(t, o)
+			}
+			if kind := wrong[e.Name]; kind != "" {
+				if !found(&res.Results, kind) {
+					t.Errorf("%v without %s\n%v", res.Verdict, kind, res.Exposure)
+				}
+				return
+			}
+			if res.Verdict != checker.Valid {
+				t.Errorf("%v, because of %v\n%v\n%s", res.Verdict, res.Reasons, res.Exposure, nodeLogs(t, res.Dir))
+			}
+		})
+	}
+}
+
+func found(res *checker.Results, kind string) bool {
+	for _, p := range res.Properties {
+		if slices.ContainsFunc(p.Anomalies, func(a checker.Anomaly) bool { return a.Kind == kind }) {
+			return true
+		}
+	}
+	return false
+}
+
+// The pause stops the interpreter or the virtual machine with its threads, and
+// theory holds for its lock as for any other.
+func TestForeignPause(t *testing.T) {
+	for client, c := range map[string]struct {
+		backend string
+		store   fencedstore.Policy
+	}{
+		"redis-py":          {cluster.Redis, fencedstore.None},
+		"kazoo":             {cluster.ZooKeeper, fencedstore.Monotonic},
+		"curator-mutex":     {cluster.ZooKeeper, fencedstore.Monotonic},
+		"curator-semaphore": {cluster.ZooKeeper, fencedstore.None},
+		"article/etcd":      {cluster.Etcd, fencedstore.None},
+	} {
+		t.Run(client, func(t *testing.T) {
+			t.Parallel()
+			needForeign(t, client)
+			need(t, c.backend)
+			o := options(t)
+			o.Scenario, o.Backend, o.Client, o.Store = "gc-pause", c.backend, client, c.store
+			res := runSettled(t, o)
+			if res.Theory != AsExpected {
+				t.Errorf("%s\n%v\n%s", res.Theory, res.Exposure, nodeLogs(t, res.Dir))
+			}
+			text, err := os.ReadFile(filepath.Join(res.Dir, "history.jsonl"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(text), `"state":"T"`) {
+				t.Error("the history has no evidence of a stopped process")
+			}
+		})
+	}
+}
