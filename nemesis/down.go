@@ -48,11 +48,12 @@ func (d Down) Inject(ctx context.Context, ts []Target) (Evidence, Heal, error) {
 		disable = (*toxiproxy.Proxy).Disable
 	}
 	names := proxyNames(d.Links, ts, d.To)
+	var c calls
 	heal := func(hctx context.Context) (Evidence, error) {
-		return nil, within(hctx, func() error { return d.enable(names) })
+		return nil, c.within(hctx, func(context.Context) error { return d.enable(names) })
 	}
 	var ev Evidence
-	err := within(ctx, func() error {
+	err := c.within(ctx, func(ctx context.Context) error {
 		ps, err := d.Links.Proxies().Proxies()
 		if err != nil {
 			return err
@@ -60,6 +61,9 @@ func (d Down) Inject(ctx context.Context, ts []Target) (Evidence, Heal, error) {
 		for _, n := range names {
 			if ps[n] == nil {
 				return fmt.Errorf("there is no link %s", n)
+			}
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			if err := disable(ps[n]); err != nil {
 				return fmt.Errorf("link %s: %w", n, err)

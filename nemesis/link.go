@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2/client"
@@ -60,13 +61,14 @@ func (l Link) Inject(ctx context.Context, ts []Target) (Evidence, Heal, error) {
 		return nil, nil, err
 	}
 	proxies := proxyNames(l.Links, ts, l.To)
+	var c calls
 	heal := func(hctx context.Context) (Evidence, error) {
-		return nil, within(hctx, func() error { return l.remove(proxies, want) })
+		return nil, c.within(hctx, func(context.Context) error { return l.remove(proxies, want) })
 	}
-	err = within(ctx, func() error { return l.add(proxies, want) })
+	err = c.within(ctx, func(ctx context.Context) error { return l.add(ctx, proxies, want) })
 	var ev Evidence
 	if err == nil {
-		err = within(ctx, func() (err error) {
+		err = c.within(ctx, func(context.Context) (err error) {
 			ev, err = l.listed(proxies, want)
 			return err
 		})
@@ -95,7 +97,7 @@ func (l Link) wanted() ([]toxiproxy.Toxic, error) {
 	return want, nil
 }
 
-func (l Link) add(proxies []string, want []toxiproxy.Toxic) error {
+func (l Link) add(ctx context.Context, proxies []string, want []toxiproxy.Toxic) error {
 	add := l.Add
 	if add == nil {
 		add = func(p *toxiproxy.Proxy, t toxiproxy.Toxic) error {
@@ -112,6 +114,9 @@ func (l Link) add(proxies []string, want []toxiproxy.Toxic) error {
 			return fmt.Errorf("there is no link %s", name)
 		}
 		for _, t := range want {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			if err := add(ps[name], t); err != nil {
 				return fmt.Errorf("toxic %s on %s: %w", t.Type, name, err)
 			}
@@ -205,11 +210,29 @@ func proxyNames(links Links, ts []Target, to []string) []string {
 	return names
 }
 
-// within runs f, which knows no context, and does not wait for it longer than
-// ctx allows.
-func within(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
+// calls are requests to toxiproxy, whose client knows no context. They come one
+// after the other: what was given up may still act, and whoever heals has to come
+// after it.
+type calls struct {
+	mu     sync.Mutex
+	latest chan struct{} // closed when the latest one is over
+}
+
+// within runs f after those before it, and does not wait for it longer than ctx
+// allows. f is told to leave out what it has not done yet by the end of its ctx.
+func (c *calls) within(ctx context.Context, f func(ctx context.Context) error) error {
+	over, done := make(chan struct{}), make(chan error, 1)
+	c.mu.Lock()
+	before := c.latest
+	c.latest = over
+	c.mu.Unlock()
+	go func() {
+		defer close(over)
+		if before != nil {
+			<-before
+		}
+		done <- f(ctx)
+	}()
 	select {
 	case err := <-done:
 		return err

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,6 +185,43 @@ func TestLinkOtherThanAsked(t *testing.T) {
 	for _, f := range []Fault{Link{Fault: "slow"}, Down{}, Link{Fault: "slow", Links: l, To: []string{"n9"}, Type: "latency"}, Down{Links: l, To: []string{"n9"}}} {
 		if ev, _, err := f.Inject(t.Context(), []Target{{Worker: 0}}); err == nil {
 			t.Errorf("%v without proxies: %v", f, ev)
+		}
+	}
+}
+
+// An injection that is given up in the middle of a request leaves nothing behind,
+// although the request still acts after that.
+func TestGivenUpRequestIsUndone(t *testing.T) {
+	l := newLinks(t)
+	var giveUp context.CancelFunc
+	var acted atomic.Int32
+	late := func() { // the request is on its way when nobody waits for it any more
+		giveUp()
+		time.Sleep(50 * time.Millisecond)
+		acted.Add(1)
+	}
+	down := Down{Links: l, To: []string{"n1", Store}, Disable: func(p *toxiproxy.Proxy) error {
+		late()
+		return p.Disable()
+	}}
+	slow := Link{Fault: "slow", Links: l, To: []string{"n1", Store}, Type: "latency", Attributes: toxiproxy.Attributes{"latency": 1}}
+	slow.Add = func(p *toxiproxy.Proxy, x toxiproxy.Toxic) error {
+		late()
+		_, err := p.AddToxic(x.Name, x.Type, x.Stream, x.Toxicity, x.Attributes)
+		return err
+	}
+	for i, f := range []Fault{down, slow} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		giveUp = cancel
+		if ev, _, err := f.Inject(ctx, []Target{{Worker: 0}}); err == nil {
+			t.Errorf("%s: %v", f.Name(), ev)
+		}
+		if n := acted.Load(); n != int32(i+1) {
+			t.Errorf("%s: %d requests acted by then", f.Name(), n)
+		}
+		if err := l.clean(); err != nil {
+			t.Error(f.Name(), err)
 		}
 	}
 }
