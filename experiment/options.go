@@ -16,6 +16,7 @@ import (
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/clients/catalog"
 	"github.com/lockcheck/lockcheck/cluster"
+	"github.com/lockcheck/lockcheck/cluster/docker"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/fencedstore"
 	"github.com/lockcheck/lockcheck/generator"
@@ -50,6 +51,8 @@ type Options struct {
 	Renew       *bool              `json:"renew"` // nil for the client's own default
 	Persistence string             `json:"persistence"`
 	OnSuspended string             `json:"on_suspended"`
+	Provider    string             `json:"provider"`        // of the servers: local, docker
+	Image       string             `json:"image,omitempty"` // docker: one for everything
 	Network     string             `json:"network"`
 	NetworkNote string             `json:"network_note,omitempty"` // why "auto" did not choose the lab
 	Proxy       string             `json:"proxy"`
@@ -63,8 +66,26 @@ func Defaults() Options {
 		Backend: cluster.Redis, Workers: 5, Keys: "coarse", TTL: time.Second, Store: fencedstore.Monotonic,
 		Target: nemesis.Holder, Interval: 2 * time.Second, AtOnce: 1, Duration: 20 * time.Second,
 		Hold: 3 * time.Millisecond, RetryDelay: 10 * time.Millisecond, Wait: 5 * time.Second,
-		Persistence: "none", OnSuspended: runner.Continue, Network: local.NetworkAuto, Proxy: "auto", Out: "store",
+		Persistence: "none", OnSuspended: runner.Continue, Provider: ProviderLocal, Network: local.NetworkAuto, Proxy: "auto", Out: "store",
 	}
+}
+
+// Providers of servers, as the command line spells them.
+const (
+	ProviderLocal  = "local"  // on this machine, in the lab or on loopback
+	ProviderDocker = "docker" // in containers
+)
+
+// Providers lists them.
+var Providers = []string{ProviderLocal, ProviderDocker}
+
+// namespaces says whether packets between servers can be lost: where the provider
+// is local it is for the caller to know whether there is a lab.
+func (o *Options) namespaces(lab bool) bool {
+	if o.Provider == ProviderDocker {
+		return docker.PacketRules() == nil
+	}
+	return lab
 }
 
 // writesInSection bounds the writes of one section.
@@ -98,7 +119,7 @@ func (o *Options) Settle() error {
 	if err := o.settleChoices(); err != nil {
 		return err
 	}
-	return o.Possible(o.Network != local.NetworkLoopback)
+	return o.Possible(o.namespaces(o.Network != local.NetworkLoopback))
 }
 
 func (o *Options) settleClient() error {
@@ -156,6 +177,7 @@ func (o *Options) settleChoices() error {
 	}{
 		{"persistence", o.Persistence, []string{"none", "aof"}},
 		{"on-suspended", o.OnSuspended, []string{runner.Continue, runner.Pause}},
+		{"provider", o.Provider, Providers},
 		{"network", o.Network, []string{local.NetworkAuto, local.NetworkLab, local.NetworkLoopback}},
 		{"proxy", o.Proxy, []string{"auto", "always"}},
 	} {
@@ -227,6 +249,8 @@ func (o *Options) opTimeout() time.Duration {
 
 // A Machine is what a run needs of the world around it.
 type Machine struct {
+	Guardian func(args ...string) *exec.Cmd // makes the command that runs docker.Guard with an id
+
 	Worker func(o *Options) *exec.Cmd // makes the command of lockcheck's own worker
 	Log    *slog.Logger               // for warnings that people should see at once
 	Live   func(Live)                 // called a few times a second; may be nil

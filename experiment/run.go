@@ -23,6 +23,7 @@ import (
 	"github.com/lockcheck/lockcheck/clients/catalog"
 	"github.com/lockcheck/lockcheck/clients/wire"
 	"github.com/lockcheck/lockcheck/cluster"
+	"github.com/lockcheck/lockcheck/cluster/docker"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/fencedstore"
 	"github.com/lockcheck/lockcheck/generator"
@@ -43,7 +44,7 @@ type Result struct {
 	Scenario string        `json:"scenario,omitempty"`
 	Theory   string        `json:"theory,omitempty"` // of a scenario: "as expected", or what is not
 	Seed     uint64        `json:"seed"`
-	Network  string        `json:"network"` // lab or loopback
+	Network  string        `json:"network"` // lab, loopback or docker
 	Dir      string        `json:"dir"`
 	Ready    time.Duration `json:"ready_ns"`    // from the start of the command to the servers' first answer
 	Lasted   time.Duration `json:"lasted_ns"`   // of the workload
@@ -166,7 +167,10 @@ func (r *run) startCluster(ctx context.Context) error {
 	var c *local.Cluster
 	var err error
 	r.network = local.NetworkLoopback
-	if local.Inside() {
+	if r.o.Provider == ProviderDocker {
+		r.network = docker.Name
+		c, err = docker.Start(ctx, spec, docker.Options{Image: r.o.Image, Guardian: r.m.Guardian})
+	} else if local.Inside() {
 		r.network = local.NetworkLab
 		c, err = local.Lab(ctx, spec)
 	} else {
@@ -193,7 +197,7 @@ func (r *run) draw() []nemesis.Step {
 	}
 	return nemesis.Plan(generator.Stream(r.o.Seed, generator.StreamNemesis), nemesis.Config{
 		Faults: r.o.Nemesis, Target: r.o.Target, Interval: r.o.Interval, Duration: r.o.Duration,
-		Quiet: r.o.quiet(), TTL: r.o.TTL, AtOnce: r.o.AtOnce, Setting: r.o.setting(r.network == local.NetworkLab),
+		Quiet: r.o.quiet(), TTL: r.o.TTL, AtOnce: r.o.AtOnce, Setting: r.o.setting(r.lab.Cuts()),
 	})
 }
 
@@ -343,7 +347,7 @@ func (r *run) perform(ctx context.Context) error {
 			return err
 		}
 		stage := &scenario.Stage{
-			Runner: r.runner, Setting: r.o.setting(r.network == local.NetworkLab), Leader: r.lab.Leader,
+			Runner: r.runner, Setting: r.o.setting(r.lab.Cuts()), Leader: r.lab.Leader,
 			Key: scenario.Key, TTL: r.o.TTL, Retry: r.o.RetryDelay,
 		}
 		if err := stage.Tell(ctx, s); err != nil {

@@ -14,7 +14,9 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 	set := nemesis.Setting{Backend: o.Backend, Workers: o.Workers, Namespaces: namespaces}
 	set.Nodes, set.Data = local.NodeNames(o.Backend)
 	set.Durable = local.Durable(cluster.Spec{Backend: o.Backend, Persistence: o.Persistence})
-	set.Bypass = o.Backend == cluster.Sentinel
+	set.Containers = o.Provider == ProviderDocker
+	// Our own clients take the routes that containers need.
+	set.Bypass = o.Backend == cluster.Sentinel && !(set.Containers && len(o.ClientCmd) == 0)
 	switch o.Backend {
 	case cluster.Redis:
 		set.Leads = true // alone
@@ -25,6 +27,9 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 	}
 	return set
 }
+
+// PossibleHere is Possible where this process is.
+func (o *Options) PossibleHere() error { return o.Possible(o.namespaces(local.Inside())) }
 
 // Possible says why the faults of a run cannot be had where there are, or are
 // no, namespaces. It is asked before anything is started: what cannot be done is
@@ -49,7 +54,10 @@ func (o *Options) Possible(namespaces bool) error {
 
 // system is what the faults of a run act on.
 func (r *run) system() nemesis.System {
-	sys := nemesis.System{Setting: r.o.setting(r.network == local.NetworkLab), Servers: r.lab, Links: r.lab}
+	sys := nemesis.System{Setting: r.o.setting(r.lab.Cuts()), Servers: r.lab, Links: r.lab}
+	if r.lab.Boxed() {
+		sys.Boxes = r.lab
+	}
 	if sys.Namespaces {
 		sys.Network = packets{r.lab}
 	}

@@ -93,6 +93,7 @@ type Setting struct {
 	Talk       bool     // the nodes talk to one another
 	Durable    bool     // a node that is restarted with its data has it
 	Namespaces bool     // every node has a network of its own
+	Containers bool     // the servers are in containers, and a node can be taken off the network as a whole
 	Bypass     bool     // clients learn addresses from servers: without namespaces they go past the proxies
 }
 
@@ -101,8 +102,10 @@ func (e Entry) refuse(set Setting, form string) error {
 	switch {
 	case e.Acts == BetweenNodes && !set.Talk:
 		return fmt.Errorf("%s cannot work on %s: its servers do not talk to one another", e.Name, set.Backend)
-	case e.Acts == BetweenNodes && !set.Namespaces:
+	case e.Acts == BetweenNodes && !set.Namespaces && !set.Containers:
 		return fmt.Errorf("%s needs the lab's namespaces, and on the loopback network there are none", e.Name)
+	case e.Acts == OnLinks && set.Bypass && set.Containers:
+		return fmt.Errorf("%s cannot work on %s in containers with this client: it is told the servers' own addresses and goes past the proxies", e.Name, set.Backend)
 	case e.Acts == OnLinks && set.Bypass && !set.Namespaces:
 		return fmt.Errorf("%s cannot work on %s on the loopback network: clients are told the servers' own addresses and go past the proxies", e.Name, set.Backend)
 	case e.Possible != nil:

@@ -45,6 +45,7 @@ type System struct {
 	Servers Servers
 	Network Network
 	Links   Links
+	Boxes   Boxes // nil unless the servers are in containers
 }
 
 // Workers are the processes under the runner.

@@ -81,6 +81,9 @@ func (w *Worker) Session(ctx context.Context) error {
 	set := w.r.cfg.Setup
 	set.Protocol, set.Worker, set.Process = wire.Version, w.index, int64(number)
 	set.Endpoints, set.Store = w.r.cfg.Place.Endpoints(w.index), w.r.cfg.Place.StoreURL(w.index)
+	if p, ok := w.r.cfg.Place.(routed); ok {
+		set.Routes = p.Routes(w.index)
+	}
 	c.send(wire.Command{ID: id, Op: wire.Init, Init: &set, Timeout: sessionWithin.Nanoseconds()})
 	return w.awaitSession(ctx, c, id, number, answer)
 }
@@ -304,4 +307,10 @@ func (w *Worker) shut() {
 		c.end()
 		<-c.gone
 	}
+}
+
+// routed is a Place whose servers tell of addresses that a worker reaches another
+// way.
+type routed interface {
+	Routes(worker int) map[string]string
 }

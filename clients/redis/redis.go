@@ -112,7 +112,7 @@ func open(cfg clients.Config) (*redisdb.DB, error) {
 		if len(cfg.Endpoints) == 0 || cfg.Master == "" {
 			return nil, errors.New("redis-sentinel needs the sentinels' addresses and the master's name")
 		}
-		return redisdb.Failover(cfg.Master, cfg.Endpoints), nil
+		return redisdb.Failover(cfg.Master, cfg.Endpoints, cfg.Routes), nil
 	}
 	if len(cfg.Endpoints) != 1 {
 		return nil, fmt.Errorf("redis needs one address, not %v", cfg.Endpoints)

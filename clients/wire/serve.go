@@ -144,7 +144,7 @@ func (s *server) begin(ctx context.Context, set Setup) (Message, error) {
 	sctx, cancel := context.WithCancel(ctx)
 	ses := &session{srv: s, ctx: sctx, cancel: cancel, store: NewStoreClient(set.Store), grants: map[uint64]clients.Grant{}}
 	lock, err := newLock(sctx, clients.Config{
-		Backend: set.Backend, Endpoints: set.Endpoints, Master: set.Master,
+		Backend: set.Backend, Endpoints: set.Endpoints, Routes: set.Routes, Master: set.Master,
 		TTL: time.Duration(set.TTL), RetryDelay: time.Duration(set.RetryDelay), NodeTimeout: time.Duration(set.NodeTimeout),
 		Renew: set.Renew, Worker: set.Worker, Seed: set.Seed, Observer: ses, Options: set.Options,
 	})

@@ -53,19 +53,22 @@ type Command struct {
 
 // Setup begins a session: the worker drops whatever it had and connects anew.
 type Setup struct {
-	Protocol    int      `json:"protocol"`
-	Worker      int      `json:"worker"`
-	Process     int64    `json:"process"` // the number of this session in the history
-	Backend     string   `json:"backend"`
-	Client      string   `json:"client"`
-	Endpoints   []string `json:"endpoints"`
-	Master      string   `json:"master,omitempty"` // redis-sentinel: the master's name
-	Store       string   `json:"store"`            // URL of the fenced store
-	TTL         int64    `json:"ttl"`
-	RetryDelay  int64    `json:"retry_delay"`
-	NodeTimeout int64    `json:"node_timeout,omitempty"`
-	Renew       bool     `json:"renew"`
-	Seed        uint64   `json:"seed"`
+	Protocol  int      `json:"protocol"`
+	Worker    int      `json:"worker"`
+	Process   int64    `json:"process"` // the number of this session in the history
+	Backend   string   `json:"backend"`
+	Client    string   `json:"client"`
+	Endpoints []string `json:"endpoints"`
+	Master    string   `json:"master,omitempty"` // redis-sentinel: the master's name
+	// Routes say where this worker reaches the servers that other servers tell of,
+	// by the addresses that they tell.
+	Routes      map[string]string `json:"routes,omitempty"`
+	Store       string            `json:"store"` // URL of the fenced store
+	TTL         int64             `json:"ttl"`
+	RetryDelay  int64             `json:"retry_delay"`
+	NodeTimeout int64             `json:"node_timeout,omitempty"`
+	Renew       bool              `json:"renew"`
+	Seed        uint64            `json:"seed"`
 	// Options are what a single client knows and the others leave alone.
 	Options map[string]string `json:"options,omitempty"`
 }

@@ -55,12 +55,15 @@ func Single(addr string) *DB {
 }
 
 // Failover is the master of that name, as the sentinels at addrs see it. When
-// they name another one, go-redis closes the connections to the old one.
-func Failover(master string, addrs []string) *DB {
+// they name another one, go-redis closes the connections to the old one. Routes,
+// if there are any, say where to go in place of the addresses that they tell; one
+// that is not among them is refused, so that nothing can lead past a proxy.
+func Failover(master string, addrs []string, routes map[string]string) *DB {
 	silence()
 	return &DB{redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName:    master,
 		SentinelAddrs: addrs,
+		Dialer:        routed(addrs, routes),
 		Protocol:      2,
 		MaxRetries:    -1,
 
