@@ -56,9 +56,6 @@ func (e *engine) endpoint(last int) *network.EndpointSettings {
 	return &network.EndpointSettings{
 		NetworkID: e.network.ID, IPAddress: e.subnet.ip(last),
 		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: e.subnet.ip(last)},
-		// One that does not change when a node comes back, so that nobody has to
-		// notice that another card answers.
-		MacAddress: fmt.Sprintf("02:42:%02x:%02x:%02x:%02x", e.subnet[0], e.subnet[1], e.subnet[2], last),
 	}
 }
 
