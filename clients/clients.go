@@ -130,6 +130,7 @@ type Config struct {
 	Backend     string
 	Endpoints   []string          // of the servers; of the sentinels for redis-sentinel
 	Routes      map[string]string // where to go in place of an address that a server tells; nil for there
+	Access      *Access           // nil for servers that let everybody in, in plain text
 	Master      string            // the name that the sentinels know
 	TTL         time.Duration     // of leases and sessions, unless a Request says otherwise
 	RetryDelay  time.Duration     // between tries, for a client that tries inside

@@ -219,36 +219,56 @@ type box struct {
 	server string // the last container in it
 }
 
-// Node implements local.Engine.
-func (e *engine) Node(name string, ports []int) (local.Box, error) {
+// startPlaces starts toxiproxy and what holds the nodes' networks, all at once:
+// an engine takes its time for each.
+func (e *engine) startPlaces(ctx context.Context) error {
+	all, _ := local.NodeNames(e.spec.Backend)
+	errs := make([]error, len(all)+1)
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[len(all)] = e.startToxiproxy(ctx) })
+	for i, name := range all {
+		b := &box{e: e, name: name, last: firstNode + i}
+		e.boxes = append(e.boxes, b)
+		wg.Go(func() { errs[i] = b.hold(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// hold starts the container whose network is the node's.
+func (b *box) hold(ctx context.Context) (err error) {
+	// An idle toxiproxy, since every image that could be asked to sleep is bigger.
+	b.holder, err = b.e.create(ctx, b.e.at(testcontainers.ContainerRequest{
+		Image: b.e.images.proxy, Entrypoint: []string{"/toxiproxy"}, Cmd: []string{"-host=" + localhost},
+		ConfigModifier: func(c *container.Config) { c.Hostname = b.name },
+	}, b.last))
+	if err == nil && b.e.rules {
+		var c container.InspectResponse
+		if c, err = b.e.cli.ContainerInspect(ctx, b.holder); err == nil {
+			b.netns = fmt.Sprintf("/proc/%d/ns/net", c.State.Pid)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("hold the network of %s: %w", b.name, err)
+	}
+	return nil
+}
+
+// Node implements local.Engine. It is asked for the nodes in their order.
+func (e *engine) Node(name string, ports []int) (_ local.Box, err error) {
 	e.mu.Lock()
 	n := e.nodes
 	e.nodes++
 	e.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
-	defer cancel()
-	b := &box{e: e, name: name, last: firstNode + n}
-	var err error
-	// An idle toxiproxy, since every image that could be asked to sleep is bigger.
-	b.holder, err = e.create(ctx, e.at(testcontainers.ContainerRequest{
-		Image: e.images.proxy, Entrypoint: []string{"/toxiproxy"}, Cmd: []string{"-host=" + localhost},
-		ConfigModifier: func(c *container.Config) { c.Hostname = name },
-	}, b.last))
-	if err != nil {
-		return nil, fmt.Errorf("hold the network of %s: %w", name, err)
+	if n >= len(e.boxes) || e.boxes[n].name != name {
+		return nil, fmt.Errorf("there is no place for %s", name)
 	}
+	b := e.boxes[n]
 	b.door = net.JoinHostPort(b.Addr(), strconv.Itoa(ports[0]))
 	if e.publish {
 		if b.door, err = e.proxy("control-"+name, controlBase+n, b.door); err != nil {
 			return nil, fmt.Errorf("reach %s: %w", name, err)
 		}
-	}
-	if e.rules {
-		c, err := e.cli.ContainerInspect(ctx, b.holder)
-		if err != nil {
-			return nil, fmt.Errorf("find the network of %s: %w", name, err)
-		}
-		b.netns = fmt.Sprintf("/proc/%d/ns/net", c.State.Pid)
 	}
 	return b, nil
 }

@@ -88,7 +88,8 @@ type engine struct {
 	version  map[string]string
 
 	mu    sync.Mutex
-	nodes int
+	boxes []*box
+	nodes int // that were handed out
 	links int
 	close sync.Once
 	err   error
@@ -119,7 +120,7 @@ func newEngine(ctx context.Context, spec cluster.Spec, o Options) (_ *engine, er
 	if err := e.makeNetwork(ctx); err != nil {
 		return nil, err
 	}
-	return e, e.startToxiproxy(ctx)
+	return e, e.startPlaces(ctx)
 }
 
 func newID() string {
