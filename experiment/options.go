@@ -17,6 +17,7 @@ import (
 	"github.com/lockcheck/lockcheck/clients/catalog"
 	"github.com/lockcheck/lockcheck/cluster"
 	"github.com/lockcheck/lockcheck/cluster/docker"
+	"github.com/lockcheck/lockcheck/cluster/external"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/fencedstore"
 	"github.com/lockcheck/lockcheck/generator"
@@ -27,37 +28,39 @@ import (
 
 // Options say what to run. Durations are nanoseconds in JSON.
 type Options struct {
-	Backend     string             `json:"backend"`
-	Client      string             `json:"client"`
-	ClientCmd   []string           `json:"client_cmd,omitempty"` // a program that speaks the worker protocol
-	Scenario    string             `json:"scenario,omitempty"`
-	Workers     int                `json:"workers"`
-	Keys        string             `json:"keys"`
-	TTL         time.Duration      `json:"ttl"`
-	Store       fencedstore.Policy `json:"store"`
-	Nemesis     []string           `json:"nemesis"`
-	Target      string             `json:"target"`
-	Interval    time.Duration      `json:"interval"`
-	AtOnce      int                `json:"at_once"`
-	Duration    time.Duration      `json:"duration"`
-	Seed        uint64             `json:"seed"`
-	Plan        []nemesis.Step     `json:"-"` // in place of one that is drawn
-	Require     []string           `json:"require"`
-	Hold        time.Duration      `json:"hold"`
-	RetryDelay  time.Duration      `json:"retry_delay"`
-	Wait        time.Duration      `json:"wait"`
-	NodeTimeout time.Duration      `json:"node_timeout,omitempty"` // for one server of several; 0 for the client's own
-	Rate        float64            `json:"rate"`
-	Renew       *bool              `json:"renew"` // nil for the client's own default
-	Persistence string             `json:"persistence"`
-	OnSuspended string             `json:"on_suspended"`
-	Provider    string             `json:"provider"`        // of the servers: local, docker
-	Image       string             `json:"image,omitempty"` // docker: one for everything
-	Network     string             `json:"network"`
-	NetworkNote string             `json:"network_note,omitempty"` // why "auto" did not choose the lab
-	Proxy       string             `json:"proxy"`
-	Stop        bool               `json:"stop_on_violation"`
-	Out         string             `json:"-"`
+	Backend      string             `json:"backend"`
+	Client       string             `json:"client"`
+	ClientCmd    []string           `json:"client_cmd,omitempty"` // a program that speaks the worker protocol
+	Scenario     string             `json:"scenario,omitempty"`
+	Workers      int                `json:"workers"`
+	Keys         string             `json:"keys"`
+	TTL          time.Duration      `json:"ttl"`
+	Store        fencedstore.Policy `json:"store"`
+	Nemesis      []string           `json:"nemesis"`
+	Target       string             `json:"target"`
+	Interval     time.Duration      `json:"interval"`
+	AtOnce       int                `json:"at_once"`
+	Duration     time.Duration      `json:"duration"`
+	Seed         uint64             `json:"seed"`
+	Plan         []nemesis.Step     `json:"-"` // in place of one that is drawn
+	Require      []string           `json:"require"`
+	Hold         time.Duration      `json:"hold"`
+	RetryDelay   time.Duration      `json:"retry_delay"`
+	Wait         time.Duration      `json:"wait"`
+	NodeTimeout  time.Duration      `json:"node_timeout,omitempty"` // for one server of several; 0 for the client's own
+	Rate         float64            `json:"rate"`
+	Renew        *bool              `json:"renew"` // nil for the client's own default
+	Persistence  string             `json:"persistence"`
+	OnSuspended  string             `json:"on_suspended"`
+	Provider     string             `json:"provider"`           // of the servers: local, docker
+	Image        string             `json:"image,omitempty"`    // docker: one for everything
+	ExternalFile string             `json:"external,omitempty"` // external: what is there
+	External     *external.Config   `json:"-"`                  // read from it, or made of flags
+	Network      string             `json:"network"`
+	NetworkNote  string             `json:"network_note,omitempty"` // why "auto" did not choose the lab
+	Proxy        string             `json:"proxy"`
+	Stop         bool               `json:"stop_on_violation"`
+	Out          string             `json:"-"`
 }
 
 // Defaults gives the options of an ordinary run.
@@ -72,16 +75,38 @@ func Defaults() Options {
 
 // Providers of servers, as the command line spells them.
 const (
-	ProviderLocal  = "local"  // on this machine, in the lab or on loopback
-	ProviderDocker = "docker" // in containers
+	ProviderLocal    = "local"    // on this machine, in the lab or on loopback
+	ProviderDocker   = "docker"   // in containers
+	ProviderExternal = "external" // they exist already
 )
 
 // Providers lists them.
-var Providers = []string{ProviderLocal, ProviderDocker}
+var Providers = []string{ProviderLocal, ProviderDocker, ProviderExternal}
+
+// settleExternal reads what is there.
+func (o *Options) settleExternal() (err error) {
+	if o.Provider != ProviderExternal {
+		return nil
+	}
+	if o.External == nil || len(o.External.Nodes) == 0 && o.ExternalFile != "" {
+		safe := o.External != nil && o.External.IsATestCluster
+		if o.ExternalFile == "" {
+			return fmt.Errorf("provider external needs --external FILE or --endpoint")
+		}
+		if o.External, err = external.Read(o.ExternalFile); err != nil {
+			return err
+		}
+		o.External.IsATestCluster = safe
+	}
+	return o.External.Settle(o.Backend)
+}
 
 // namespaces says whether packets between servers can be lost: where the provider
 // is local it is for the caller to know whether there is a lab.
 func (o *Options) namespaces(lab bool) bool {
+	if o.Provider == ProviderExternal {
+		return false
+	}
 	if o.Provider == ProviderDocker {
 		return docker.PacketRules() == nil
 	}
@@ -117,6 +142,9 @@ func (o *Options) Settle() error {
 		}
 	}
 	if err := o.settleChoices(); err != nil {
+		return err
+	}
+	if err := o.settleExternal(); err != nil {
 		return err
 	}
 	return o.Possible(o.namespaces(o.Network != local.NetworkLoopback))

@@ -94,19 +94,25 @@ type Setting struct {
 	Durable    bool     // a node that is restarted with its data has it
 	Namespaces bool     // every node has a network of its own
 	Containers bool     // the servers are in containers, and a node can be taken off the network as a whole
+	External   bool     // the servers are not ours: they are left alone
+	Links      bool     // of an external cluster: it has a toxiproxy
 	Bypass     bool     // clients learn addresses from servers: without namespaces they go past the proxies
 }
 
 // refuse says why a kind of fault cannot work in a setting.
 func (e Entry) refuse(set Setting, form string) error {
 	switch {
+	case set.External && e.Acts.onNodes():
+		return fmt.Errorf("%s is not offered with --provider external: lockcheck leaves servers alone that it did not start", e.Name)
+	case set.External && e.Acts == OnLinks && !set.Links:
+		return fmt.Errorf("%s needs a toxiproxy, and the external cluster was given none (toxiproxy: in its file)", e.Name)
 	case e.Acts == BetweenNodes && !set.Talk:
 		return fmt.Errorf("%s cannot work on %s: its servers do not talk to one another", e.Name, set.Backend)
 	case e.Acts == BetweenNodes && !set.Namespaces && !set.Containers:
 		return fmt.Errorf("%s needs the lab's namespaces, and on the loopback network there are none", e.Name)
 	case e.Acts == OnLinks && set.Bypass && set.Containers:
 		return fmt.Errorf("%s cannot work on %s in containers with this client: it is told the servers' own addresses and goes past the proxies", e.Name, set.Backend)
-	case e.Acts == OnLinks && set.Bypass && !set.Namespaces:
+	case e.Acts == OnLinks && set.Bypass && !set.Namespaces && !set.External:
 		return fmt.Errorf("%s cannot work on %s on the loopback network: clients are told the servers' own addresses and go past the proxies", e.Name, set.Backend)
 	case e.Possible != nil:
 		return e.Possible(set, form)

@@ -9,12 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-shellwords"
 	"github.com/spf13/cobra"
 
 	"github.com/lockcheck/lockcheck/cluster/docker"
+	"github.com/lockcheck/lockcheck/cluster/external"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/experiment"
 	"github.com/lockcheck/lockcheck/fencedstore"
@@ -26,14 +28,16 @@ import (
 
 // runFlags are the flags that run and scenario share.
 type runFlags struct {
-	o         experiment.Options
-	store     string
-	clientCmd string
-	renew     bool
-	plan      string
-	from      string
-	json      bool
-	seed      uint64
+	o           experiment.Options
+	store       string
+	clientCmd   string
+	endpoints   []string
+	testCluster bool
+	renew       bool
+	plan        string
+	from        string
+	json        bool
+	seed        uint64
 }
 
 // add declares the flags of every experiment.
@@ -52,7 +56,10 @@ func (f *runFlags) add(c *cobra.Command) {
 	fl.BoolVar(&f.renew, "renew", false, "renew leases in the background (default: as the client's algorithm has it)")
 	fl.StringVar(&f.o.Persistence, "persistence", f.o.Persistence, "of redis: none, aof")
 	fl.StringVar(&f.o.OnSuspended, "on-suspended", f.o.OnSuspended, "what a holder does while its connection is in doubt: continue, pause")
-	fl.StringVar(&f.o.Provider, "provider", f.o.Provider, "of the servers: local (this machine), docker (containers); see docs/providers.md")
+	fl.StringVar(&f.o.Provider, "provider", f.o.Provider, "of the servers: local (this machine), docker (containers), external (that exist); see docs/providers.md")
+	fl.StringVar(&f.o.ExternalFile, "external", "", "external: YAML file that says what is there (docs/providers.md; compose/*.lockcheck.yml)")
+	fl.StringSliceVar(&f.endpoints, "endpoint", nil, "external: host:port of a server, or name=host:port; in place of --external")
+	fl.BoolVar(&f.testCluster, "i-know-this-is-a-test-cluster", false, "external: allow addresses that are neither loopback nor private")
 	fl.StringVar(&f.o.Image, "image", "", "docker: image that has every server and toxiproxy (default: lockcheck/servers:local if it is there, else the official ones)")
 	fl.StringVar(&f.o.Network, "network", f.o.Network, "lab (namespaces), loopback, or auto")
 	fl.StringVar(&f.o.Proxy, "proxy", f.o.Proxy, "toxiproxy on the worker links: always, or auto (only for faults that need it)")
@@ -161,7 +168,23 @@ func (f *runFlags) settle(c *cobra.Command) error {
 		}
 		f.o.Plan = p.Steps
 	}
+	f.settleExternal()
 	return usage(f.o.Settle())
+}
+
+// settleExternal turns the flags of an external cluster into its configuration.
+func (f *runFlags) settleExternal() {
+	if f.o.Provider != experiment.ProviderExternal {
+		return
+	}
+	f.o.External = &external.Config{IsATestCluster: f.testCluster}
+	for _, e := range f.endpoints {
+		name, addr, named := strings.Cut(e, "=")
+		if !named {
+			name, addr = "", e
+		}
+		f.o.External.Nodes = append(f.o.External.Nodes, external.Node{Name: name, Endpoint: addr})
+	}
 }
 
 func readPlan(file string) (nemesis.PlanFile, error) {
@@ -193,7 +216,7 @@ func (f *runFlags) again(c *cobra.Command) error {
 		"backend": func() { f.o.Backend, f.o.Client, f.o.Renew = given.Backend, given.Client, nil },
 		"client":  func() { f.o.Client, f.o.Renew = given.Client, nil }, "client-cmd": func() { f.o.ClientCmd = given.ClientCmd },
 		"ttl": func() { f.o.TTL = given.TTL }, "require": func() { f.o.Require = given.Require },
-		"retry-delay": func() { f.o.RetryDelay = given.RetryDelay }, "provider": func() { f.o.Provider = given.Provider }, "image": func() { f.o.Image = given.Image }, "persistence": func() { f.o.Persistence = given.Persistence },
+		"retry-delay": func() { f.o.RetryDelay = given.RetryDelay }, "provider": func() { f.o.Provider = given.Provider }, "external": func() { f.o.ExternalFile = given.ExternalFile }, "image": func() { f.o.Image = given.Image }, "persistence": func() { f.o.Persistence = given.Persistence },
 		"on-suspended": func() { f.o.OnSuspended = given.OnSuspended }, "network": func() { f.o.Network = given.Network },
 		"proxy": func() { f.o.Proxy = given.Proxy }, "workers": func() { f.o.Workers = given.Workers }, "keys": func() { f.o.Keys = given.Keys },
 		"nemesis": func() { f.o.Nemesis = given.Nemesis }, "target": func() { f.o.Target = given.Target },
@@ -229,7 +252,7 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 		if err := docker.Available(c.Context()); err != nil {
 			return a.skipped(f, err)
 		}
-	} else if len(f.o.Backend) > 0 {
+	} else if f.o.Provider == experiment.ProviderLocal {
 		if _, err := local.Find(f.o.Backend); err != nil {
 			return a.skipped(f, err)
 		}
