@@ -34,7 +34,7 @@ image: bin/etcd bin/toxiproxy-server
 # Needs a Docker engine; it makes the image if that is not there.
 test-docker: build bin/toxiproxy-server
 	@docker image inspect lockcheck/servers:local >/dev/null 2>&1 || $(MAKE) image
-	$(GO) test -count 1 -timeout 15m -tags docker ./cluster/docker ./cluster/contract ./experiment -run 'Docker|Provider|External|Compose|Guardian'
+	$(GO) test -count 1 -timeout 15m -tags docker ./cluster/docker ./cluster/external
 
 # The locks that are broken on purpose, each beside its honest twin.
 verify: build
