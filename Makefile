@@ -7,15 +7,19 @@ BUILD = CGO_ENABLED=0 $(GO) build
 
 # make image makes one image with every server and toxiproxy, for engines that can
 # pull none; make test-docker needs it.
-.PHONY: demo verify test test-docker image race vet lint fuzz bench e2e soak build deps clean
+.PHONY: demo verify matrix-small reports test test-docker image race vet lint fuzz bench page-size e2e soak build deps deps-test clean
 
 demo: build
 	./bin/lockcheck demo
 
-build: deps bin/lockcheck bin/etcd
+build: deps bin/lockcheck bin/etcd bin/lockcheck-adapters
 
 deps:
 	@./scripts/deps.sh
+
+# What the tests need beside the servers.
+deps-test:
+	@./scripts/deps.sh test
 
 .PHONY: bin/lockcheck
 bin/lockcheck:
@@ -36,12 +40,31 @@ test-docker: build bin/toxiproxy-server
 	@docker image inspect lockcheck/servers:local >/dev/null 2>&1 || $(MAKE) image
 	$(GO) test -count 1 -timeout 15m -tags docker ./cluster/docker ./cluster/external
 
+# The libraries under test are no part of lockcheck: a module of their own.
+.PHONY: bin/lockcheck-adapters
+bin/lockcheck-adapters:
+	cd adapters/go && $(BUILD) -o ../../bin/lockcheck-adapters .
+
 # The locks that are broken on purpose, each beside its honest twin.
 verify: build
 	./bin/lockcheck verify
 
-test: build vet
+# Every backend, and on Redis the lock with tokens too, under four kinds of faults,
+# without and with a fence: a table with theory beside it. Under fifteen minutes.
+MATRIX ?= store/matrix-small
+matrix-small: build
+	rm -rf $(MATRIX)
+	./bin/lockcheck matrix --clients default,redis/set-nx-incr --faults pause,partition,server-kill,clock-jump \
+		--duration 15s --seed 1 --out $(MATRIX) --summary-file $(MATRIX)/table.md; test $$? -le 2
+
+# The public reports, each row as theory says.
+reports: build
+	for d in D1 D2 D3 D4 D5 D6 D7 D8 D9 D10 D11 D12; do ./bin/lockcheck scenario $$d || exit 1; done
+
+test: deps-test build vet
 	$(GO) test -race -timeout 15m ./...
+	$(GO) test -run TestDecisionAgreesWithSearch ./checker/linear # 200,000 histories; 10,000 with -race
+	cd adapters/go && $(GO) vet . && $(GO) test -race -timeout 15m .
 
 race: test
 
@@ -60,6 +83,11 @@ fuzz:
 
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime 3x ./history ./checker/... ./cmd/lockcheck ./experiment
+	$(GO) test -run '^$$' -bench 'RedisSet|Launch|Now' -benchtime 300x ./nemesis/skew
+
+# Size and opening time of report.html for 1e3, 1e5 and 1e6 events.
+page-size: deps-test
+	LOCKCHECK_MILLION=1 $(GO) test -count 1 -v -run TestPageSize ./report
 
 # The command line and every backend, without the race detector and once more.
 e2e: build
@@ -70,7 +98,9 @@ e2e: build
 SOAK_HISTORIES ?= 3000000
 soak: build
 	$(GO) test -count 1 -timeout 2h -run TestDecisionAgreesWithSearch ./checker/linear -soak $(SOAK_HISTORIES)
+	$(GO) test -race -count 1 -timeout 30m ./nemesis/skew -soak
 	./scripts/soak.sh
+	./bin/lockcheck verify --seeds 5
 
 clean:
 	rm -rf bin store

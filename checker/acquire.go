@@ -32,13 +32,14 @@ func (k *keyState) topBefore(t int64) tokenUse {
 func (j *Judge) completeAcquire(p *proc, op *operation, o *history.Op) {
 	k := op.key
 	k.tries.end(o.Time)
+	j.avail.end(k, p.id, op.at, o.Time, o.Type == history.OK)
 	k.leftover(p, op, o)
 	switch o.Type {
 	case history.OK:
 		j.grant(p, op, o)
 	case history.Fail:
 		j.exp.AcquiresFailed++
-		if o.Error == history.ErrHeld || (o.Error == history.ErrNoQuorum && k.held > 0) {
+		if o.Error == history.ErrHeld || (abandoned(o) && k.held > 0) {
 			j.exp.AcquiresRefused++
 			k.contended = true
 		}
@@ -46,6 +47,12 @@ func (j *Judge) completeAcquire(p *proc, op *operation, o *history.Op) {
 			k.confirmHeld(op.at, o.Time)
 		}
 	}
+}
+
+// abandoned reports whether a client gave its acquire up by itself, leaving nothing
+// behind. It proves nothing about others.
+func abandoned(o *history.Op) bool {
+	return o.Error == history.ErrNoQuorum || o.Error == history.ErrAhead
 }
 
 // grant takes an acquire that was ok.
@@ -90,8 +97,16 @@ func (j *Judge) grant(p *proc, op *operation, o *history.Op) {
 // follow remembers for each grant of the key the first one that was asked for
 // after its ok: from then on it cannot be held any more.
 func (k *keyState) follow(g *grant, reentrant bool) {
+	if !reentrant { // then those that it comes after are the first ones: they stand in the order of their oks
+		for len(k.awaiting) > 0 && k.awaiting[0].ok < g.invoke {
+			k.awaiting[0].next = g
+			k.awaiting = k.awaiting[1:]
+		}
+		k.awaiting = append(k.awaiting, g)
+		return
+	}
 	k.awaiting = slices.DeleteFunc(k.awaiting, func(a *grant) bool {
-		if a.ok >= g.invoke || (reentrant && a.proc == g.proc) {
+		if a.ok >= g.invoke || a.proc == g.proc {
 			return false
 		}
 		a.next = g

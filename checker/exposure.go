@@ -24,6 +24,7 @@ type Exposure struct {
 	FaultsSkipped        int            `json:"faults_skipped,omitempty"` // asked for, and nothing came of it
 	FaultsOverHold       int            `json:"faults_over_hold"`         // in force while a lock was held: by a target, or by anybody if it was aimed at servers
 	FailoversWhileHeld   int            `json:"failovers_while_held"`     // a lock was held when the lead was taken away
+	ClockJumpsWhileHeld  int            `json:"clock_jumps_while_held"`   // jumps and strobes of a server's clock while a lock was held, or of its holder's clock
 	PausesOverLease      int            `json:"pauses_over_lease"`        // pauses of a holder that outlived its lease
 	StaleAccessesSent    int            `json:"stale_accesses_sent"`      // reads and writes sent with a token that had been overtaken
 	StaleWritesApplied   int            `json:"stale_writes_applied"`
@@ -126,8 +127,12 @@ func (j *Judge) finishExposure() {
 			if len(f.victims) > 0 || f.overHold {
 				e.FaultsOverHold++
 			}
-			if f.whileHeld {
+			switch {
+			case !f.whileHeld:
+			case f.name == failoverFault:
 				e.FailoversWhileHeld++
+			default:
+				e.ClockJumpsWhileHeld++
 			}
 			if f.overLease {
 				e.PausesOverLease++
@@ -185,7 +190,6 @@ func (j *Judge) nemesis(o *history.Op) {
 	f, phase := j.faults.phase(o)
 	switch phase {
 	case history.Asked:
-		f.whileHeld = f.name == failoverFault && j.anyHeld()
 		for _, t := range f.targets {
 			if p := j.procs[t]; p != nil {
 				f.victims = append(f.victims, p.held...)
@@ -194,12 +198,20 @@ func (j *Judge) nemesis(o *history.Op) {
 				}
 			}
 		}
+		f.whileHeld = countsWhileHeld(f.name) && (len(f.victims) > 0 || len(f.targets) == 0 && j.anyHeld())
 		if f.phaseless && f.name == killFault {
 			j.killed(f)
 		}
 	case history.Done:
 		if f.name == killFault && !f.phaseless {
 			j.killed(f)
+		}
+		if f.healed == o.Time { // it is over with that
+			j.avail.healed(f.name, o.Time)
+		}
+	case history.Healed:
+		if f.healed == o.Time && f.done != inf {
+			j.avail.healed(f.name, o.Time)
 		}
 	case history.Skipped:
 		f.victims = nil
@@ -227,7 +239,7 @@ func (j *Judge) killed(f *fault) {
 		}
 	}
 	for _, g := range victims {
-		j.endSection(j.procs[g.proc], g, &history.Op{Time: max(f.asked, g.ok), Index: f.askedIdx}, "its process was killed")
+		j.endSection(j.procs[g.proc], g, &history.Op{Time: max(f.asked, g.ok), Index: f.askedIdx}, whyKilled)
 	}
 	j.undying(f)
 }

@@ -31,13 +31,15 @@ const heldOverFailover = `
 // A fault on servers counts over a hold by what it was in force over, a failover
 // by what was held when the lead was taken away.
 func TestExposureOfServerFaults(t *testing.T) {
-	for change, want := range map[string][2]int{
-		"":                                    {1, 1},
-		`"time":3000 to "time":500`:           {1, 0}, // nothing was held yet
-		`"phase":"done" to "phase":"skipped"`: {0, 0},
-		`"f":"failover" to "f":"server-kill"`: {1, 0},
-		`"time":4000 to "time":6200`:          {2, 1},
-		`"time":8000 to "time":11500`:         {0, 1}, // in force when nothing was held any more
+	for change, want := range map[string][3]int{
+		"":                                    {1, 1, 0},
+		`"time":3000 to "time":500`:           {1, 0, 0}, // nothing was held yet
+		`"phase":"done" to "phase":"skipped"`: {0, 0, 0},
+		`"f":"failover" to "f":"server-kill"`: {1, 0, 0},
+		`"f":"failover" to "f":"clock-jump"`:  {1, 0, 1},
+		`"f":"failover" to "f":"clock-drift"`: {1, 0, 0},
+		`"time":4000 to "time":6200`:          {2, 1, 0},
+		`"time":8000 to "time":11500`:         {0, 1, 0}, // in force when nothing was held any more
 	} {
 		text := strings.TrimSpace(heldOverFailover)
 		if from, to, ok := strings.Cut(change, " to "); ok {
@@ -48,7 +50,7 @@ func TestExposureOfServerFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := Check(context.Background(), ops, rd.Header).Exposure
-		if got := [2]int{e.FaultsOverHold, e.FailoversWhileHeld}; got != want {
+		if got := [3]int{e.FaultsOverHold, e.FailoversWhileHeld, e.ClockJumpsWhileHeld}; got != want {
 			t.Errorf("%q: over a hold, while held: %v, want %v", change, got, want)
 		}
 	}
@@ -64,4 +66,18 @@ func sorted(text string) string {
 	}
 	slices.SortStableFunc(lines, func(a, b string) int { return at(a) - at(b) })
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// A jump of a worker's clock counts if it is the holder's.
+func TestExposureOfWorkersClocks(t *testing.T) {
+	for target, want := range map[string]int{"0": 1, "1": 0} {
+		text := strings.NewReplacer(`"failover"`, `"clock-jump"`, `["n1"]`, "["+target+"]").Replace(strings.TrimSpace(heldOverFailover))
+		ops, rd, err := history.ReadAll(strings.NewReader(sorted(text)), "exposure")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Check(context.Background(), ops, rd.Header).Exposure.ClockJumpsWhileHeld; got != want {
+			t.Errorf("clock of process %s: %d, want %d", target, got, want)
+		}
+	}
 }

@@ -22,7 +22,7 @@ type fault struct {
 	victims   []*grant // held by its targets when it was asked, for kill
 	overLease bool     // a pause that outlived the lease of a grant of its target
 	overHold  bool     // on servers or the network, and in force during a section
-	whileHeld bool     // a failover that began in a section
+	whileHeld bool     // a failover or a jump of a clock that began in a section
 }
 
 // selfHealing faults are over when they are done.
@@ -32,7 +32,14 @@ const (
 	killFault     = "kill"
 	pauseFault    = "pause"
 	failoverFault = "failover"
+	jumpFault     = "clock-jump"
+	strobeFault   = "clock-strobe"
 )
+
+// countsWhileHeld are the faults whose meeting a holder is counted by itself.
+func countsWhileHeld(name string) bool {
+	return name == failoverFault || name == jumpFault || name == strobeFault
+}
 
 // faults follows the nemesis.
 type faults struct {

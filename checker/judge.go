@@ -24,7 +24,9 @@ func Check(ctx context.Context, ops []history.Op, h history.Header) Results {
 type Judge struct {
 	header history.Header
 	procs  map[history.Process]*proc
+	recent [64]*proc // of procs, by the last bits of their numbers
 	keys   map[string]*keyState
+	same   *keyState   // the one asked for last, which most events are about
 	order  []*keyState // as they appeared
 	grants map[uint64]*grant
 	latest *grant // the one granted last, which most events are about
@@ -36,6 +38,7 @@ type Judge struct {
 	results map[string]*Result
 	exp     Exposure
 	earned  earned
+	avail   availability
 	linear  linearity
 }
 
@@ -94,6 +97,9 @@ type keyState struct {
 	broken      []*brokenLease
 	data        keyData
 	tries       tries
+	want        wanting
+	standing    []history.Standing // on the servers, as they said themselves
+	standingIdx int
 	leftovers   []leftover // acquires that came to no clear end, since somebody was last granted
 	blocks      []block    // in which progress is not asked for, because somebody holds
 }
@@ -107,6 +113,7 @@ func New(h history.Header) *Judge {
 	for _, p := range Properties {
 		j.results[p] = &Result{Verdict: Valid}
 	}
+	j.avail = newAvailability(&h)
 	j.linear.start(h)
 	return j
 }
@@ -116,6 +123,12 @@ func (j *Judge) Add(o *history.Op) {
 	j.now = max(j.now, o.Time)
 	j.linear.add(o)
 	switch {
+	case o.Process == history.Nemesis && o.F == history.Standings:
+		for key, ss := range history.StandingsOf(o) {
+			if k := j.keys[key]; k != nil {
+				k.standing, k.standingIdx = ss, o.Index
+			}
+		}
 	case o.Process == history.Nemesis:
 		j.nemesis(o)
 	case o.Process == history.Store:
@@ -141,19 +154,28 @@ func (j *Judge) Add(o *history.Op) {
 }
 
 func (j *Judge) process(id history.Process) *proc {
+	slot := &j.recent[uint64(id)%uint64(len(j.recent))]
+	if p := *slot; p != nil && p.id == id {
+		return p
+	}
 	p := j.procs[id]
 	if p == nil {
 		p = &proc{id: id, last: map[*keyState]*grant{}}
 		j.procs[id] = p
 	}
+	*slot = p
 	return p
 }
 
 func (j *Judge) key(name string) *keyState {
+	if k := j.same; k != nil && k.name == name {
+		return k
+	}
 	k := j.keys[name]
+	j.same = k
 	if k == nil {
 		k = &keyState{name: name, procs: map[history.Process]bool{}, tokens: map[uint64]tokenUse{}}
-		j.keys[name] = k
+		j.keys[name], j.same = k, k
 		j.order = append(j.order, k)
 	}
 	return k
@@ -216,6 +238,7 @@ func (j *Judge) invokeAcquire(p *proc, op *operation) {
 	op.begun = op.at
 	op.floor = k.topBefore(op.at)
 	k.tries.begin(op.at, op.ttl.Or(j.header.TTL))
+	j.avail.begin(k, p.id, op.at, op.ttl.Or(j.header.TTL))
 	if j.header.Reentrant {
 		return
 	}
@@ -266,6 +289,12 @@ func (j *Judge) complete(p *proc, op *operation, o *history.Op) {
 	}
 }
 
+// Why the section of one who died was over.
+const (
+	whyKilled  = "its process was killed"
+	whyCrashed = "its worker crashed"
+)
+
 func crashed(o *history.Op) bool {
 	return o.Type == history.Info && strings.HasPrefix(o.Error, history.ErrCrashed)
 }
@@ -276,7 +305,7 @@ func (j *Judge) retire(p *proc, op *operation, o *history.Op) {
 	end, why := *o, "its operation ended as info"
 	over := slices.Clone(p.held)
 	if crashed(o) {
-		end.Time, why = p.lastHeard, "its worker crashed"
+		end.Time, why = p.lastHeard, whyCrashed
 		over = append(over, op.ending...) // the runner closes what an idle worker held when it died
 		if op.grant != nil && op.f == history.Release {
 			over = append(over, op.grant)
@@ -340,6 +369,7 @@ func (j *Judge) judge(g *grant) {
 	k := g.key
 	g.settle()
 	j.countGrant(g)
+	j.available(g)
 	k.active = slices.DeleteFunc(k.active, func(h *grant) bool { return h.end.at <= g.ok })
 	for _, h := range k.active {
 		if h.proc == g.proc {
@@ -400,13 +430,16 @@ func (j *Judge) Finish(ctx context.Context) Results {
 		}
 		j.emit(k)
 	}
+	avail := j.finishAvailability()
 	j.finishStore()
 	for _, k := range j.order {
 		j.explainBroken(k)
 		j.stuck(k)
 	}
 	j.linear.finish(ctx, j)
-	return j.conclude()
+	res := j.conclude()
+	res.Availability = avail
+	return res
 }
 
 // conclude turns what was found into verdicts.

@@ -135,3 +135,29 @@ func TestWriteLinear(t *testing.T) {
 		t.Error(found, err)
 	}
 }
+
+// A clock that stands still leaves every grant of a key awaiting its successor:
+// the next one that comes after them finds them all, and until then no grant looks
+// at the others again, which took hours for a history of millions.
+func TestManyGrantsAtOnce(t *testing.T) {
+	const n = 20_000
+	k := &keyState{}
+	all := make([]*grant, n)
+	for i := range all {
+		all[i] = &grant{invoke: 5, ok: 5}
+		k.follow(all[i], false)
+	}
+	if len(k.awaiting) != n {
+		t.Fatalf("%d of %d grants await a successor", len(k.awaiting), n)
+	}
+	later := &grant{invoke: 6, ok: 7}
+	k.follow(later, false)
+	for i, g := range all {
+		if g.next != later {
+			t.Fatalf("grant %d is not followed by the one asked for after it", i)
+		}
+	}
+	if len(k.awaiting) != 1 {
+		t.Errorf("%d grants await a successor", len(k.awaiting))
+	}
+}

@@ -91,7 +91,7 @@ func (k *keyState) leftover(p *proc, op *operation, o *history.Op) {
 	switch {
 	case o.Type == history.OK:
 		k.leftovers = slices.DeleteFunc(k.leftovers, func(l leftover) bool { return l.at < op.at })
-	case o.Type == history.Fail && (o.Error == history.ErrHeld || o.Error == history.ErrNoQuorum):
+	case o.Type == history.Fail && (o.Error == history.ErrHeld || abandoned(o)):
 	case len(k.leftovers) < maxLeftovers:
 		k.leftovers = append(k.leftovers, leftover{p.id, o.Index, o.Time, o.Type, o.Error})
 	}
@@ -168,9 +168,31 @@ func (j *Judge) reportStuck(k *keyState, gap span) {
 			ops = append(ops, l.idx)
 		}
 	}
+	if n := len(k.blocks); len(k.standing) > 0 && (n == 0 || k.blocks[n-1].from < gap.from) { // nobody was granted it after all
+		what += "; " + k.blocker()
+		ops = append(ops, k.standingIdx)
+	}
 	msg := fmt.Sprintf("%s is stuck: from %s on nobody was granted it for %s although there was always somebody trying; %s",
 		quoted(k.name), ms(gap.from), ms(gap.to-gap.from), what)
 	j.report(Progress, Anomaly{Kind: kindStuck, Key: k.name, Ops: ops, Message: msg}, gap.from, gap.to)
+}
+
+// blocker says what stands first on the servers, and whose it is as far as that
+// can be told: a grant's by its token, else one of the leftovers'.
+func (k *keyState) blocker() string {
+	s := k.standing[0]
+	said := fmt.Sprintf("on the servers %s (%s) stands in everybody's way", s.Name, s.Owner)
+	if u, ok := k.tokens[s.Token]; ok && s.Token > 0 && u.grant != nil {
+		said += fmt.Sprintf(": it is that of grant %d of process %d", u.grant.id, u.grant.proc)
+		if u.grant.ended {
+			said += ", until " + u.grant.end.why
+		}
+		return said
+	}
+	if len(k.leftovers) == 1 {
+		said += fmt.Sprintf(": it may be that of process %d's acquire", k.leftovers[0].proc)
+	}
+	return said
 }
 
 // lastBefore gives the last grant before a gap that begins at t.

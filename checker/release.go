@@ -72,7 +72,7 @@ func (j *Judge) completeRelease(op *operation, o *history.Op) {
 	j.heldAfterLoss(g, op, o)
 	if h := g.overtaken(op.at); h != nil {
 		r.reported = true
-		msg := fmt.Sprintf("process %d released grant %d of %s and was told ok, %s after process %d had been granted the lock (grant %d): what it freed was not its own",
+		msg := fmt.Sprintf("process %d released grant %d of %s and was told ok, %s after process %d had been granted the lock (grant %d): it held nothing any more, and what it freed, if anything, was another's",
 			g.proc, g.id, quoted(g.key.name), ms(op.at-h.ok), h.proc, h.id)
 		j.report(Release, Anomaly{Kind: kindReleasedOther, Key: g.key.name, Ops: []int{g.okIdx, h.okIdx, op.idx, o.Index}, Message: msg}, g.ok, o.Time)
 	}

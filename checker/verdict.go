@@ -111,6 +111,8 @@ type Results struct {
 	Reasons    []string           `json:"reasons,omitempty"` // why the whole is unknown, beside the properties
 	Properties map[string]*Result `json:"properties"`
 	Exposure   Exposure           `json:"exposure"`
+	// Availability is nil where another model than the lease lock's judged.
+	Availability *Availability `json:"availability,omitempty"`
 
 	illegal *linear.Result
 }

@@ -17,6 +17,7 @@ var (
 	ErrHeld     = errors.New("held")      // acquire: the server said that somebody holds the lock
 	ErrNotHeld  = errors.New("not-held")  // renew, check, release: the server said that this grant does not hold it
 	ErrNoQuorum = errors.New("no-quorum") // acquire: a Redlock round that the client itself abandoned
+	ErrAhead    = errors.New("ahead")     // acquire: the client left a queue in which somebody stood ahead; that one need not hold the lock
 )
 
 // notDone is an error with proof that the operation did not happen and never will.
@@ -37,7 +38,7 @@ func NotDone(err error) error {
 // Definite reports whether err proves that the operation did not happen.
 func Definite(err error) bool {
 	var nd notDone
-	return errors.As(err, &nd) || errors.Is(err, ErrHeld) || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrNoQuorum)
+	return errors.As(err, &nd) || errors.Is(err, ErrHeld) || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrAhead)
 }
 
 // NeverSent marks err as definite if it says that no connection could be made,

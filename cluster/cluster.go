@@ -34,6 +34,7 @@ type Spec struct {
 	Workers     int           // how many workers will be started at the most
 	Dir         string        // the run directory; logs go into Dir/nodes
 	Proxy       bool          // whether worker links lead through toxiproxy
+	Clocks      bool          // whether servers and workers are started with clocks that can be moved
 	SessionMax  time.Duration // the longest ZooKeeper session that will be asked for
 }
 

@@ -317,6 +317,12 @@ func interrupt(t *testing.T, e nemesis.Entry) {
 		s.Slice = 1
 	case "slow", "jitter":
 		s.Latency = 100 * time.Millisecond
+	case "clock-jump":
+		s.Form, s.Offset = nemesis.OfServers, time.Minute
+	case "clock-drift":
+		s.Form, s.Drift = nemesis.OfServers, 100_000
+	case "clock-strobe":
+		s.Form, s.Offset, s.Period = nemesis.OfServers, -time.Second, 10*time.Millisecond
 	}
 	if e.Acts == nemesis.OnLinks {
 		s.Links = nemesis.EveryNode

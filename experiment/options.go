@@ -32,6 +32,7 @@ type Options struct {
 	Client       string             `json:"client"`
 	ClientCmd    []string           `json:"client_cmd,omitempty"` // a program that speaks the worker protocol
 	Scenario     string             `json:"scenario,omitempty"`
+	Key          string             `json:"key,omitempty"` // that a scenario is about; "" for its own
 	Workers      int                `json:"workers"`
 	Keys         string             `json:"keys"`
 	TTL          time.Duration      `json:"ttl"`
@@ -52,7 +53,7 @@ type Options struct {
 	Renew        *bool              `json:"renew"` // nil for the client's own default
 	Persistence  string             `json:"persistence"`
 	OnSuspended  string             `json:"on_suspended"`
-	Provider     string             `json:"provider"`           // of the servers: local, docker
+	Provider     string             `json:"provider"`           // of the servers
 	Image        string             `json:"image,omitempty"`    // docker: one for everything
 	ExternalFile string             `json:"external,omitempty"` // external: what is there
 	External     *external.Config   `json:"-"`                  // read from it, or made of flags
@@ -177,6 +178,27 @@ func (o *Options) settleClient() error {
 	return nil
 }
 
+// Missing says what the lock under test lacks here, and what brings it: a program
+// that has not been built. Servers are local.Find's business.
+func (o *Options) Missing() error {
+	_, err := o.program()
+	return err
+}
+
+// program gives the path of the program that offers the lock, "" for lockcheck
+// itself.
+func (o *Options) program() (string, error) {
+	e, err := catalog.Find(o.Client)
+	if len(o.ClientCmd) > 0 || err != nil || e.Program() == "" {
+		return "", nil
+	}
+	path, err := local.Built(e.Program())
+	if err != nil {
+		return "", fmt.Errorf("%s is missing, which client %s needs: make bin/%s", e.Program(), o.Client, e.Program())
+	}
+	return path, nil
+}
+
 func (o *Options) settleScenario() error {
 	if o.Scenario == "" {
 		return nil
@@ -255,12 +277,19 @@ func (o *Options) name() string {
 
 // proxied reports whether the links lead through toxiproxy: they need not when
 // no fault of the run works on a link.
-func (o *Options) proxied() bool {
+func (o *Options) proxied() bool { return o.Proxy == "always" || o.any(nemesis.OnLinks) }
+
+// clocks reports whether the processes need clocks that can be moved: as usual
+// they have their own, so that a run does not depend on what moves them.
+func (o *Options) clocks() bool { return o.any(nemesis.OnClocks) }
+
+// any reports whether a fault of the run acts on a kind of thing.
+func (o *Options) any(acts nemesis.Acts) bool {
 	faults := o.Nemesis
 	if s, err := scenario.Find(o.Scenario); err == nil {
-		faults = s.Faults
+		faults = s.Needs(o.Backend)
 	}
-	return o.Proxy == "always" || nemesis.AnyOnLinks(faults, o.Plan)
+	return nemesis.Any(acts, faults, o.Plan)
 }
 
 // opTimeout is after what time the outcome of an operation counts as unknown. In

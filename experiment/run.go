@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/clients/catalog"
+	"github.com/lockcheck/lockcheck/clients/remains"
 	"github.com/lockcheck/lockcheck/clients/wire"
 	"github.com/lockcheck/lockcheck/cluster"
 	"github.com/lockcheck/lockcheck/cluster/docker"
@@ -165,7 +167,7 @@ func (r *run) stand(ctx context.Context) error {
 }
 
 func (r *run) startCluster(ctx context.Context) error {
-	spec := cluster.Spec{Backend: r.o.Backend, Persistence: r.o.Persistence, Workers: r.o.Workers, Dir: r.dir.Path, Proxy: r.o.proxied(), SessionMax: max(r.o.TTL, time.Minute)}
+	spec := cluster.Spec{Backend: r.o.Backend, Persistence: r.o.Persistence, Workers: r.o.Workers, Dir: r.dir.Path, Proxy: r.o.proxied(), Clocks: r.o.clocks(), SessionMax: max(r.o.TTL, time.Minute)}
 	if r.o.Provider == ProviderExternal {
 		return r.joinCluster(ctx, spec)
 	}
@@ -286,6 +288,10 @@ func (r *run) startRecorder() error {
 }
 
 func (r *run) startRunner() error {
+	program, err := r.o.program()
+	if err != nil {
+		return err
+	}
 	set := wire.Setup{
 		Backend: r.o.Backend, Client: r.o.Client, Master: cluster.MasterName,
 		TTL: r.o.TTL.Nanoseconds(), RetryDelay: r.o.RetryDelay.Nanoseconds(), Seed: r.o.Seed,
@@ -298,11 +304,14 @@ func (r *run) startRunner() error {
 		set.Options = s.Options
 	}
 	r.runner = runner.New(runner.Config{
-		Place: r.cluster, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
+		Place: place{r.lab}, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
 		System: r.system(), Recorder: r.rec, Log: r.log,
 		Command: func(int) *exec.Cmd {
-			if len(r.o.ClientCmd) > 0 {
+			switch {
+			case len(r.o.ClientCmd) > 0:
 				return exec.Command(r.o.ClientCmd[0], r.o.ClientCmd[1:]...)
+			case program != "":
+				return exec.Command(program)
 			}
 			return r.m.Worker(&r.o)
 		},
@@ -379,7 +388,7 @@ func (r *run) perform(ctx context.Context) error {
 		}
 		stage := &scenario.Stage{
 			Runner: r.runner, Setting: r.o.setting(r.cuts()), Leader: r.leader,
-			Key: scenario.Key, TTL: r.o.TTL, Retry: r.o.RetryDelay,
+			Key: cmp.Or(r.o.Key, scenario.Key), TTL: r.o.TTL, Retry: r.o.RetryDelay, Look: func(ctx context.Context) { r.look(ctx, cmp.Or(r.o.Key, scenario.Key)) }, Rand: generator.Stream(r.o.Seed, generator.StreamScenario),
 		}
 		if err := stage.Tell(ctx, s); err != nil {
 			return fmt.Errorf("scenario %s could not be played to its end: %w", s.Name, err)
@@ -403,6 +412,32 @@ func (r *run) perform(ctx context.Context) error {
 // longHolds is the share of long holds in a run with faults: about half of the
 // time somebody is then in one.
 const longHolds = 0.01
+
+// lookWithin bounds the look at what stands for a lock.
+const lookWithin = 2 * time.Second
+
+// look asks the servers what stands for a lock and records it. It is for the
+// words of a finding, so it costs no verdict.
+func (r *run) look(ctx context.Context, key string) {
+	if r.lab == nil {
+		return // servers that are not ours are asked nothing beyond what the locks ask
+	}
+	lctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	standing, err := remains.Of(lctx, r.o.Backend, key, r.lab.Servers())
+	if err == nil && len(standing) == 0 {
+		return
+	}
+	var o history.Op
+	if err == nil {
+		o, err = history.StandingsEvent(map[string][]history.Standing{key: standing})
+	}
+	if err != nil {
+		r.log.Warn("look at the servers", "error", err)
+		return
+	}
+	r.rec.Append(o)
+}
 
 func (r *run) workload() (generator.Config, error) {
 	keys, err := generator.ParseKeys(r.o.Keys)
@@ -449,8 +484,16 @@ func (r *run) conclude(ctx context.Context, story error) error {
 	r.res.Theory = theory(&r.o, &res)
 	r.res.Peak = memoryPeak()
 	werr := r.dir.WriteJSON("results.json", r.res)
+	if err := r.writeJUnit(&res); err != nil {
+		r.log.Error("junit.xml", "error", err)
+	}
 	if err := r.drawLinear(&res); err != nil { // a drawing never costs the verdict
 		r.log.Error("linear.html", "error", err)
+	}
+	if werr == nil {
+		for _, err := range report.Draw(context.WithoutCancel(ctx), r.dir.Path) {
+			r.log.Error("draw", "error", err)
+		}
 	}
 	r.dir.Finish()
 	return errors.Join(recErr, werr)
@@ -478,6 +521,18 @@ func (r *run) drawLinear(res *checker.Results) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(r.dir.Path, "linear.html"), page.Bytes(), 0o644)
+}
+
+// writeJUnit writes the judgement for CI systems.
+func (r *run) writeJUnit(res *checker.Results) error {
+	s := report.Suite{
+		Name: r.o.name(), Package: r.o.Backend, Seconds: r.res.Lasted.Seconds(), Cases: report.Cases(res),
+		Props: [][2]string{
+			{"backend", r.o.Backend}, {"client", r.o.Client}, {"store", string(r.o.Store)}, {"seed", fmt.Sprint(r.o.Seed)},
+			{"faults", strings.Join(r.o.Nemesis, ",")}, {"scenario", r.o.Scenario}, {"dir", r.dir.Path},
+		},
+	}
+	return report.WriteFile(filepath.Join(r.dir.Path, "junit.xml"), func(w io.Writer) error { return report.JUnit(w, []report.Suite{s}) })
 }
 
 // reason says an error as the reason for a verdict of unknown.

@@ -41,6 +41,18 @@ func TestScenarios(t *testing.T) {
 		{"minority-leader", cluster.Etcd, "etcd/lease", fence, "none", ""},
 		{"minority-leader", cluster.ZooKeeper, "zookeeper/ephemeral", none, "none", ""},
 		{"slow-redlock", cluster.Redlock, "redlock/redlock", none, "none", ""},
+		{"clock-jump", cluster.Redis, "redis/set-nx", fence, "none", "clock-jump"},
+		{"clock-jump", cluster.Redis, "redis/set-nx-incr", fence, "none", "clock-jump"},
+		{"clock-jump", cluster.Redis, "redis/set-nx-incr", none, "none", "clock-jump"},
+		{"clock-jump", cluster.Sentinel, "redis/set-nx", fence, "none", "clock-jump"},
+		{"clock-jump", cluster.Redlock, "redlock/redlock", fence, "none", "clock-jump"},
+		{"clock-jump", cluster.Etcd, "etcd/lease", fence, "none", ""},
+		{"clock-jump", cluster.ZooKeeper, "zookeeper/ephemeral", fence, "none", ""},
+		{"clock-back", cluster.Redis, "redis/set-nx", fence, "none", ""},
+		{"clock-back", cluster.Sentinel, "redis/set-nx-incr", fence, "none", ""},
+		{"clock-back", cluster.Redlock, "redlock/redlock", fence, "none", ""},
+		{"clock-back", cluster.Etcd, "etcd/lease", fence, "none", ""},
+		{"clock-back", cluster.ZooKeeper, "zookeeper/ephemeral", fence, "none", ""},
 		{"suspended", cluster.ZooKeeper, "zookeeper/ephemeral", fence, "none", ""},
 	} {
 		t.Run(c.scenario+"/"+c.backend+"/"+c.client+"/"+string(c.store)+"/"+c.persistence, func(t *testing.T) {

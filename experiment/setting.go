@@ -1,11 +1,15 @@
 package experiment
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/lockcheck/lockcheck/cluster"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/nemesis/skew"
+	"github.com/lockcheck/lockcheck/runner"
 	"github.com/lockcheck/lockcheck/scenario"
 )
 
@@ -14,6 +18,7 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 	set := nemesis.Setting{Backend: o.Backend, Workers: o.Workers, Namespaces: namespaces}
 	set.Nodes, set.Data = local.NodeNames(o.Backend)
 	set.Durable = local.Durable(cluster.Spec{Backend: o.Backend, Persistence: o.Persistence})
+	set.Clocks = probeClocks
 	if o.Provider == ProviderExternal {
 		set.Nodes, set.Data = o.External.Names()
 		set.External, set.Links = true, o.External.Toxiproxy != nil
@@ -35,6 +40,9 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 
 // PossibleHere is Possible where this process is.
 func (o *Options) PossibleHere() error { return o.Possible(o.namespaces(local.Inside())) }
+
+// probeClocks tries once whether the clock of a process can be moved here.
+var probeClocks = sync.OnceValue(skew.Probe)
 
 // Possible says why the faults of a run cannot be had where there are, or are
 // no, namespaces. It is asked before anything is started: what cannot be done is
@@ -66,6 +74,9 @@ func (r *run) system() nemesis.System {
 	if r.lab.Boxed() {
 		sys.Boxes = r.lab
 	}
+	if r.o.clocks() {
+		sys.Clocks = r.lab
+	}
 	if sys.Namespaces {
 		sys.Network = packets{r.lab}
 	}
@@ -86,4 +97,17 @@ func (p packets) Dropped(node string) (map[string]uint64, error) {
 		by[d.From] += d.Packets
 	}
 	return by, err
+}
+
+// A place is where the workers of a run are started. Those that begin as another
+// program are started again until their clocks are known to be theirs.
+type place struct{ *local.Cluster }
+
+// Settled implements runner.Settler.
+func (p place) Settled(worker int) error {
+	err := p.Cluster.Settled(worker)
+	if errors.Is(err, local.ErrAgain) {
+		return runner.ErrAgain
+	}
+	return err
 }

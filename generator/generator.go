@@ -13,10 +13,14 @@ import (
 )
 
 // Streams of random numbers: one for each part, so that a new draw in one does
-// not shift another. Worker i uses StreamWorkers + i.
+// not shift another. Worker i uses StreamWorkers + i, and takes its orders from
+// StreamOrders + i: the same ones whatever becomes of them and however the locks
+// cut them up.
 const (
-	StreamNemesis = 1
-	StreamWorkers = 1 << 20
+	StreamNemesis  = 1
+	StreamScenario = 2
+	StreamWorkers  = 1 << 20
+	StreamOrders   = 1 << 21
 )
 
 // Stream gives the random numbers of one part of a run.
@@ -123,6 +127,7 @@ const (
 type Worker struct {
 	cfg    Config
 	rng    *rand.Rand
+	orders *rand.Rand
 	state  state
 	key    string
 	tried  time.Duration // for this order so far
@@ -134,7 +139,7 @@ type Worker struct {
 
 // New makes the generator of worker i.
 func New(seed uint64, i int, cfg Config) *Worker {
-	return &Worker{cfg: cfg, rng: Stream(seed, StreamWorkers+uint64(i))}
+	return &Worker{cfg: cfg, rng: Stream(seed, StreamWorkers+uint64(i)), orders: Stream(seed, StreamOrders+uint64(i))}
 }
 
 // Holding reports whether the worker believes to hold a lock.
@@ -182,7 +187,7 @@ func (w *Worker) Next(o Outcome) Action {
 // begin takes the next order.
 func (w *Worker) begin() Action {
 	w.state = trying
-	w.key = w.cfg.Keys.key(w.rng.IntN(orders))
+	w.key = w.cfg.Keys.key(w.orders.IntN(orders))
 	w.tried = 0
 	after := w.around(w.cfg.Think)
 	if w.cfg.Rate > 0 {

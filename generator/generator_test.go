@@ -139,3 +139,38 @@ func TestRate(t *testing.T) {
 		t.Errorf("one worker of five took %v an order, want about 100 ms", per)
 	}
 }
+
+// The orders are the same whatever the locks are and whatever becomes of them.
+func TestSameOrders(t *testing.T) {
+	fine, coarse := config(t, "order"), config(t, "user")
+	taken := func(cfg Config, every int) []string {
+		w := New(7, 2, cfg)
+		var keys []string
+		var o Outcome
+		for n := 0; len(keys) < 50; n++ {
+			if a := w.Next(o); w.tried == 0 && w.state == trying {
+				keys = append(keys, a.Key)
+			}
+			o = Outcome{Type: history.OK}
+			if n%every == 0 {
+				o = Outcome{Type: history.Fail, Error: history.ErrHeld, Took: time.Millisecond}
+			}
+		}
+		return keys
+	}
+	a, b := taken(fine, 3), taken(fine, 7)
+	for i := range a {
+		if a[i] != b[i] {
+			t.Fatalf("order %d is %s and %s", i, a[i], b[i])
+		}
+	}
+	for i, k := range taken(coarse, 5) {
+		var order int
+		if _, err := fmt.Sscanf(a[i], "orders/%d", &order); err != nil {
+			t.Fatal(err)
+		}
+		if want := coarse.Keys.key(order - 90000); k != want {
+			t.Fatalf("order %d is of %s and not of %s", i, k, want)
+		}
+	}
+}

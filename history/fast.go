@@ -16,6 +16,7 @@ type lineParser struct {
 	i     int
 	names [nameSlots]string // recently seen keys, f's and errors
 	seed  maphash.Seed
+	last  string // the latest key, which often comes again
 	room  []byte // from which values are cut
 }
 
@@ -146,9 +147,9 @@ func (p *lineParser) field(f fields, o *Op) (ok bool) {
 	case hasType:
 		ok = p.kind(o)
 	case hasF:
-		ok = p.text(&o.F)
+		ok = p.what(o)
 	case hasKey:
-		ok = p.text(&o.Key)
+		ok = p.key(o)
 	case hasError:
 		ok = p.text(&o.Error) && o.Error != ""
 	case hasGrant:
@@ -198,6 +199,43 @@ func (p *lineParser) text(to *string) bool {
 		return false
 	}
 	*to = p.intern(s)
+	return true
+}
+
+// what reads f; of those of every step the compiler has the words.
+func (p *lineParser) what(o *Op) bool {
+	s, ok := p.plainString()
+	if !ok {
+		return false
+	}
+	switch string(s) {
+	case Acquire:
+		o.F = Acquire
+	case Release:
+		o.F = Release
+	case Renew:
+		o.F = Renew
+	case Check:
+		o.F = Check
+	case Read:
+		o.F = Read
+	case Write:
+		o.F = Write
+	default:
+		o.F = p.intern(s)
+	}
+	return true
+}
+
+func (p *lineParser) key(o *Op) bool {
+	s, ok := p.plainString()
+	if !ok {
+		return false
+	}
+	if string(s) != p.last {
+		p.last = p.intern(s)
+	}
+	o.Key = p.last
 	return true
 }
 

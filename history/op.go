@@ -126,6 +126,7 @@ const (
 	ErrHeld     = "held"      // acquire: the server said that somebody holds it
 	ErrNotHeld  = "not-held"  // renew, release, check: the server said that this grant does not
 	ErrNoQuorum = "no-quorum" // a Redlock round that the client abandoned
+	ErrAhead    = "ahead"     // acquire: the client left a queue in which somebody stood ahead of it
 	ErrFenced   = "fenced"    // the store refused the token
 	// ErrCrashed begins the error of an operation whose worker died: its section
 	// ended with the last thing that was heard from it.
@@ -256,6 +257,18 @@ type Header struct {
 // OrderOfFile is the Order of a history whose times are advisory, such as one
 // that was converted from what another tool recorded.
 const OrderOfFile = "file"
+
+// Workers is how many workers there were, as the parameters have it; 0 if they do
+// not tell.
+func (h *Header) Workers() int {
+	var p struct {
+		Workers int `json:"workers"`
+	}
+	if json.Unmarshal(h.Params, &p) != nil { // parameters of another tool
+		return 0
+	}
+	return max(p.Workers, 0)
+}
 
 func (h *Header) fileOrder() bool { return h.Order == OrderOfFile }
 

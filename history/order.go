@@ -7,9 +7,12 @@ import "fmt"
 type order struct {
 	last  int64
 	procs map[Process]*procOrder
+	// recent are some of procs, by the last bits of their numbers.
+	recent [64]*procOrder
 }
 
 type procOrder struct {
+	id       Process
 	open     string // f of the open invocation
 	openLine int
 	ended    int // line of the info completion that retired the process
@@ -27,11 +30,7 @@ func (r *order) accept(o *Op, line int, timed bool) string {
 	if !o.Process.Worker() || (o.Type == Info && Single(o.F)) {
 		return ""
 	}
-	p := r.procs[o.Process]
-	if p == nil {
-		p = &procOrder{}
-		r.procs[o.Process] = p
-	}
+	p := r.process(o.Process)
 	if o.Type == Invoke {
 		switch {
 		case p.ended > 0:
@@ -53,4 +52,18 @@ func (r *order) accept(o *Op, line int, timed bool) string {
 		p.ended = line
 	}
 	return ""
+}
+
+func (r *order) process(id Process) *procOrder {
+	slot := &r.recent[uint64(id)%uint64(len(r.recent))]
+	if p := *slot; p != nil && p.id == id {
+		return p
+	}
+	p := r.procs[id]
+	if p == nil {
+		p = &procOrder{id: id}
+		r.procs[id] = p
+	}
+	*slot = p
+	return p
 }

@@ -56,7 +56,7 @@ func Choose(ctx context.Context, sys System, s Step) ([]Target, error) {
 	for {
 		var ts []Target
 		var why error
-		if e.Acts.onNodes() {
+		if e.onNodes(s.Form) {
 			ts, why = chooseNodes(ctx, sys, e, s)
 		} else {
 			ts = chooseWorkers(sys, s)

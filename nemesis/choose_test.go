@@ -82,6 +82,10 @@ func TestChoose(t *testing.T) {
 		{"server-pause", Minority, 0, "", "[n1]"},
 		{"server-pause", All, 0, "", "[n1 n2 n3]"},
 		{"server-kill", "s2", 0, "", "[s2]"},
+		{"clock-jump", Leader, 0, "", "[n2]"},
+		{"clock-jump", "s2", 0, "", "[s2]"},
+		{"clock-jump:worker", Holder, 0, "", "[worker 1]"},
+		{"clock-strobe:worker", "w2", 0, "", "[worker 2]"},
 		{"server-kill", "s2", 0, "s2", ""},
 		{"partition", All, 0, "", "[n1 n2 n3 s1 s2 s3]"},
 		{"partition", "n1", 0, "n1", "[n1]"},
@@ -91,7 +95,8 @@ func TestChoose(t *testing.T) {
 			l.up[c.down] = false
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			ts, err := Choose(ctx, sys, Step{Fault: c.fault, Target: c.target, Pick: c.pick})
+			fault, form, _ := strings.Cut(c.fault, ":")
+			ts, err := Choose(ctx, sys, Step{Fault: fault, Form: form, Target: c.target, Pick: c.pick})
 			if c.want == "" {
 				if !errors.Is(err, ErrNoTarget) {
 					t.Error(ts, err)
@@ -125,6 +130,9 @@ func TestRefuse(t *testing.T) {
 	loop.Namespaces = false
 	zk := Setting{Backend: "zookeeper", Workers: 2, Leads: true, Elects: true, Talk: true, Durable: true, Namespaces: true, Nodes: []string{"n1", "n2", "n3"}}
 	zk.Data = zk.Nodes
+	etcd, fixed := zk, zk
+	etcd.Backend = "etcd"
+	fixed.Clocks = func() error { return errors.New("no ptrace") }
 	for _, c := range []struct {
 		set           Setting
 		fault, target string
@@ -152,6 +160,15 @@ func TestRefuse(t *testing.T) {
 		{redis, "server-pause", "w1", "server-pause acts on servers"},
 		{redis, "pause", "moon", `target "moon" of pause is none of`},
 		{redis, "meteor", "", `fault "meteor" is not known`},
+		{redis, "clock-jump", Holder, ""},
+		{redis, "clock-jump", "w1", "clock-jump acts on servers: it cannot be aimed at w1 (use clock-jump:worker)"},
+		{redis, "clock-jump:worker", "w1", ""},
+		{redis, "clock-jump:worker", "n1", "clock-jump acts on workers: it cannot be aimed at n1"},
+		{redis, "clock-strobe:monotonic", "", `no form "monotonic"; there are server, worker`},
+		{redis, "clock-drift:monotonic", "", "use clock-drift:server"},
+		{zk, "clock-jump:monotonic", "", "hand monotonic deadlines to the kernel"},
+		{etcd, "clock-jump:monotonic", "", ""},
+		{fixed, "clock-jump", "", "clock-jump cannot work here: no ptrace"},
 		{redis, "partition:star", "", `no form "star"; there are one, leader`},
 		{redis, "pause:long", "", "has no forms"},
 	} {
@@ -179,7 +196,7 @@ func TestCatalogue(t *testing.T) {
 		}
 		names = append(names, e.Name)
 	}
-	if !AnyOnLinks([]string{"pause", "late"}, nil) || AnyOnLinks([]string{"pause", "partition:ring"}, nil) || !AnyOnLinks(nil, []Step{{Fault: "down"}}) {
+	if !Any(OnLinks, []string{"pause", "late"}, nil) || Any(OnLinks, []string{"pause", "partition:ring"}, nil) || !Any(OnLinks, nil, []Step{{Fault: "down"}}) {
 		t.Error("which faults need the proxies")
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2/client"
+
+	"github.com/lockcheck/lockcheck/nemesis/skew"
 )
 
 // A Target is a worker or a server node that a fault acts on, as it is at this
@@ -46,6 +48,7 @@ type System struct {
 	Network Network
 	Links   Links
 	Boxes   Boxes // nil unless the servers are in containers
+	Clocks  Clocks
 }
 
 // Workers are the processes under the runner.
@@ -84,6 +87,19 @@ type Links interface {
 	Proxies() *toxiproxy.Client
 	ProxyName(worker int, node string) string
 }
+
+// Clocks are those of the processes under test.
+type Clocks interface {
+	// Clock is the control of a target's clock, which stays when its process is
+	// replaced; an error if the target was started without one.
+	Clock(t Target) (*skew.Control, error)
+	// Told is the time of day by a server's own word, and how coarse that is. It
+	// is an ErrUntold where the server cannot be asked.
+	Told(ctx context.Context, node string) (t time.Time, coarse time.Duration, err error)
+}
+
+// ErrUntold says that a server tells nobody what time it is.
+var ErrUntold = errors.New("the server does not tell the time")
 
 // Evidence is what was read back, for the history.
 type Evidence map[string]any

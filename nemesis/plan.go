@@ -24,6 +24,9 @@ type Step struct {
 	Jitter  time.Duration `json:"jitter,omitempty"`  // around the latency
 	Rate    int64         `json:"rate,omitempty"`    // bandwidth, KB/s
 	Slice   int           `json:"slice,omitempty"`   // slicer, bytes
+	Offset  time.Duration `json:"offset,omitempty"`  // clock-jump, clock-strobe: how far ahead; behind if it is negative
+	Period  time.Duration `json:"period,omitempty"`  // clock-strobe: from one jump to the next
+	Drift   int64         `json:"drift,omitempty"`   // clock-drift, in parts per million
 }
 
 // Config is what a plan is made from.
@@ -111,10 +114,11 @@ func drawStep(rng *rand.Rand, cfg Config, fault string, s *Step) {
 	if err != nil {
 		return
 	}
-	s.Fault, s.Form, s.Target = e.Name, form, e.aim(cfg.Setting, cfg.Target)
+	s.Fault, s.Form = e.Name, form
 	if can, err := e.forms(cfg.Setting); form == "" && err == nil {
 		s.Form = can[rng.IntN(len(can))]
 	}
+	s.Target = e.aim(cfg.Setting, s.Form, cfg.Target)
 	if e.Draw != nil {
 		e.Draw(rng, cfg, s)
 	}
@@ -140,7 +144,7 @@ func ReadPlan(b []byte) (PlanFile, error) {
 		e, err := Find(s.Fault)
 		switch {
 		case err != nil:
-		case s.Form != "" || len(e.Forms) > 0:
+		case s.Form != "" || len(e.AllForms()) > 0:
 			_, _, err = Parse(s.Fault + ":" + s.Form)
 		}
 		if err == nil {
@@ -161,7 +165,7 @@ func (s Step) sizes() error {
 	if s.Rate < 0 || s.Slice < 0 {
 		return fmt.Errorf("a rate or a slice below zero")
 	}
-	return nil
+	return s.clock()
 }
 
 // String says a step for people.
@@ -185,6 +189,7 @@ func (s Step) String() string {
 	}{
 		{"latency", s.Latency, s.Latency == 0}, {"jitter", s.Jitter, s.Jitter == 0},
 		{"KB/s", s.Rate, s.Rate == 0}, {"bytes", s.Slice, s.Slice == 0},
+		{"by", s.Offset, s.Offset == 0}, {"every", s.Period, s.Period == 0}, {"ppm", s.Drift, s.Drift == 0},
 	} {
 		if !size.zero {
 			fmt.Fprintf(&b, " %s %v", size.of, size.is)

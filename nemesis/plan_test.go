@@ -2,6 +2,7 @@ package nemesis
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -66,14 +67,14 @@ func TestPlans(t *testing.T) {
 			cfg := Config{Faults: everyFault(), Target: Holder, Interval: time.Second, Duration: time.Minute, Quiet: 6 * time.Second, TTL: time.Second, AtOnce: 1 + int(seed%4), Setting: set}
 			steps := Plan(rand.New(rand.NewPCG(seed, 1)), cfg)
 			for i, s := range steps {
-				if err := s.Check(set); err != nil {
+				if err := errors.Join(s.Check(set), s.sizes()); err != nil {
 					t.Fatalf("seed %d step %d: %v", seed, i, err)
 				}
 				if s.At+s.Duration > cfg.Duration-cfg.Quiet {
 					t.Errorf("seed %d step %d: %v", seed, i, s)
 				}
 				apart(t, steps, i, cfg.AtOnce)
-				for _, k := range []string{s.Fault + ":" + s.Form, s.Fault + " way " + s.Way, s.Fault + " links " + s.Links, "long " + fmt.Sprint(s.Duration > cfg.TTL)} {
+				for _, k := range []string{s.Fault + fmt.Sprintf(" back %v", s.Offset < 0 || s.Drift < 0), s.Fault + ":" + s.Form, s.Fault + " way " + s.Way, s.Fault + " links " + s.Links, "long " + fmt.Sprint(s.Duration > cfg.TTL)} {
 					seen[k] = true
 				}
 			}
@@ -82,11 +83,15 @@ func TestPlans(t *testing.T) {
 			"partition:one", "partition:leader", "partition:halves", "partition:ring", "partition:bridge",
 			"partition way both", "partition way in", "partition way out", "failover:kill", "failover:pause", "server-kill:lose",
 			"late links store", "late links all", "client-cut links majority", "client-cut links leader", "client-cut way requests", "client-cut way replies",
-			"slow links nodes", "down links minority", "reset:", "slicer:", "jitter:", "bandwidth:", "kill:", "pause:", "server-pause:", "long true", "long false",
+			"slow links nodes", "down links minority", "reset:", "slicer:", "jitter:", "bandwidth:", "kill:", "pause:", "server-pause:", "long true",
+			"clock-jump:server", "clock-drift:server", "clock-strobe:server", "clock-jump back true", "clock-jump back false", "clock-drift back true", "clock-drift back false", "long false",
 		} {
 			if !seen[k] {
 				t.Errorf("%s: %q is never drawn", set.Backend, k)
 			}
+		}
+		if seen["clock-jump:monotonic"] || seen["clock-jump:worker"] {
+			t.Errorf("%s: forms are drawn that nobody asked for", set.Backend)
 		}
 		if seen["failover:handover"] != set.HandsOver || seen["partition:replicas"] != (set.Backend == "redis-sentinel") || seen["server-kill:keep"] != set.Durable {
 			t.Errorf("%s: forms that cannot work are drawn, or those that can are not", set.Backend)
@@ -118,7 +123,7 @@ func apart(t *testing.T, steps []Step, i, most int) {
 // A target that is asked for is the one that is aimed at, where it fits.
 func TestPlanTargets(t *testing.T) {
 	for target, want := range map[string]map[string]string{
-		Holder: {"pause": Holder, "server-pause": Leader, "late": Holder},
+		Holder: {"pause": Holder, "server-pause": Leader, "late": Holder, "clock-jump": Leader, "clock-jump:worker": Holder},
 		Random: {"pause": Random, "server-pause": Random, "partition": Random, "failover": Leader},
 		Leader: {"pause": Holder, "server-pause": Leader, "partition": Leader},
 		"":     {"pause": Holder, "server-pause": Leader},
@@ -141,6 +146,9 @@ func TestReadPlanRefuses(t *testing.T) {
 		"", "{", `{"steps":[{"fault":"meteor","target":"all"}]}`, `{"steps":[{"fault":"pause","target":"all","at":-1}]}`,
 		`{"steps":[{"fault":"partition","target":"all"}]}`, `{"steps":[{"fault":"partition","form":"star","target":"all"}]}`,
 		`{"steps":[{"fault":"pause","form":"long","target":"all"}]}`, `{"steps":[{"fault":"slow","target":"all","latency":-1}]}`,
+		`{"steps":[{"fault":"clock-jump","target":"all","offset":1}]}`, `{"steps":[{"fault":"clock-jump","form":"server","target":"all"}]}`,
+		`{"steps":[{"fault":"clock-jump","form":"monotonic","target":"all","offset":-1}]}`, `{"steps":[{"fault":"clock-drift","form":"server","target":"all","drift":-1000000}]}`,
+		`{"steps":[{"fault":"clock-strobe","form":"server","target":"all","offset":1}]}`,
 	} {
 		if _, err := ReadPlan([]byte(s)); err == nil {
 			t.Errorf("%s was taken", s)

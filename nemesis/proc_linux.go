@@ -2,45 +2,65 @@ package nemesis
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
 // stopped reports whether the kernel shows every process of a group as stopped.
 // A group without a living process is an error that wraps os.ErrNotExist.
 func stopped(group int) (bool, error) {
-	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	states, err := groupStates(group)
 	if err != nil {
 		return false, err
 	}
-	living := 0
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if errors.Is(err, os.ErrNotExist) || len(b) == 0 {
-			continue // it ended meanwhile
-		}
-		if err != nil {
-			continue // it ended between the opening and the reading
-		}
-		state, of, err := parseStat(b)
-		if err != nil {
-			return false, fmt.Errorf("%s: %w", file, err)
-		}
-		if of != group || state == 'Z' || state == 'X' {
-			continue
-		}
-		living++
+	for _, state := range states {
 		if state != 'T' {
 			return false, nil
 		}
 	}
-	if living == 0 {
-		return false, fmt.Errorf("process group %d: %w", group, os.ErrNotExist)
-	}
 	return true, nil
+}
+
+// groupMembers lists the living processes of a group, the lowest number first.
+func groupMembers(group int) ([]int, error) {
+	states, err := groupStates(group)
+	return slices.Sorted(maps.Keys(states)), err
+}
+
+// groupStates gives the states of a group's living processes. It is an error
+// that wraps os.ErrNotExist if there is none.
+func groupStates(group int) (map[int]byte, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	states := map[int]byte{}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil || len(b) == 0 {
+			continue // it ended meanwhile
+		}
+		state, of, err := parseStat(b)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if of != group || state == 'Z' || state == 'X' {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		states[pid] = state
+	}
+	if len(states) == 0 {
+		return nil, fmt.Errorf("process group %d: %w", group, os.ErrNotExist)
+	}
+	return states, nil
 }
 
 // halted reports whether the kernel shows every thread of a process as stopped.

@@ -107,9 +107,14 @@ func (d *Dir) link(name string) {
 }
 
 // WriteJSON writes v, indented, as the file of that name. The file is whole or
-// not there: it is written beside its place and then moved.
+// not there.
 func (d *Dir) WriteJSON(name string, v any) error {
-	return writeFile(filepath.Join(d.Path, name), func(w io.Writer) error {
+	return WriteJSON(filepath.Join(d.Path, name), v)
+}
+
+// WriteJSON writes v, indented, as a file that is whole or not there.
+func WriteJSON(path string, v any) error {
+	return WriteFile(path, func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
@@ -117,7 +122,9 @@ func (d *Dir) WriteJSON(name string, v any) error {
 	})
 }
 
-func writeFile(path string, fill func(io.Writer) error) error {
+// WriteFile has fill write a file that is whole or not there: it is written beside
+// its place and then moved.
+func WriteFile(path string, fill func(io.Writer) error) error {
 	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x", filepath.Base(path), rand.Uint64()))
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

@@ -185,7 +185,7 @@ func TestWriteJSONFullDisk(t *testing.T) {
 	if err := d.WriteJSON("results.json", 1); err != nil {
 		t.Fatal(err)
 	}
-	err = writeFile(filepath.Join(d.Path, "results.json"), func(w io.Writer) error {
+	err = WriteFile(filepath.Join(d.Path, "results.json"), func(w io.Writer) error {
 		io.WriteString(w, "half")
 		return syscall.ENOSPC
 	})

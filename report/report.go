@@ -54,6 +54,9 @@ func clean(s string) string {
 	return b.String()
 }
 
+// Clean makes text of the system under test harmless for a terminal.
+func Clean(s string) string { return clean(s) }
+
 func printable(s string) bool {
 	for i, r := range s {
 		if !strconv.IsPrint(r) {

@@ -17,6 +17,7 @@ type stretch struct{ from, to int64 }
 // A hold is one grant of the key: what its user believed (from ok to end), and
 // what it was promised.
 type hold struct {
+	key              string
 	proc             history.Process
 	grant, token     history.Opt[uint64]
 	invoke, ok, end  int64
@@ -56,10 +57,11 @@ type fault struct {
 
 const killFault = "kill"
 
-// A scan follows one key through a history, in one pass. It looks at the rest
-// only for what ends a section: a loss, a kill, the end of a process.
+// A scan follows one key, or all of them, through a history, in one pass. It looks
+// at the rest only for what ends a section: a loss, a kill, the end of a process.
 type scan struct {
 	key       string
+	all       bool
 	reentrant bool
 
 	procs    map[history.Process]*procScan
@@ -75,8 +77,8 @@ type procScan struct {
 	open   history.Op // the open invocation
 	isOpen bool
 	held   []*hold
-	latest *hold   // of the key
-	tried  stretch // from its first to its last try to acquire the key
+	latest map[string]*hold // by key
+	tried  stretch          // from its first to its last try to acquire the key
 	heard  int64
 }
 
@@ -87,9 +89,25 @@ func newScan(key string, reentrant bool) *scan {
 	}
 }
 
+// follows reports whether the scan is about a key.
+func (s *scan) follows(key string) bool { return s.all || key == s.key }
+
+// only gives what a scan of all keys found out about one.
+func (s *scan) only(key string) *scan {
+	one := *s
+	one.key, one.all, one.holds = key, false, nil
+	for _, h := range s.holds {
+		if h.key == key {
+			one.holds = append(one.holds, h)
+		}
+	}
+	return &one
+}
+
 func (s *scan) add(o *history.Op) {
 	s.last = max(s.last, o.Time)
 	switch {
+	case o.Process == history.Nemesis && o.F == history.Standings: // no fault
 	case o.Process == history.Nemesis:
 		s.nemesis(o)
 	case !o.Process.Worker():
@@ -113,7 +131,7 @@ func (s *scan) add(o *history.Op) {
 func (s *scan) proc(id history.Process) *procScan {
 	p := s.procs[id]
 	if p == nil {
-		p = &procScan{tried: stretch{never, -never}}
+		p = &procScan{latest: map[string]*hold{}, tried: stretch{never, -never}}
 		s.procs[id] = p
 	}
 	return p
@@ -124,8 +142,8 @@ func (s *scan) holdOf(o *history.Op) *hold {
 	if o.Grant.Set {
 		return s.byGrant[o.Grant.V]
 	}
-	if p := s.procs[o.Process]; p != nil && o.Key == s.key {
-		return p.latest
+	if p := s.procs[o.Process]; p != nil && s.follows(o.Key) {
+		return p.latest[o.Key]
 	}
 	return nil
 }
@@ -137,7 +155,7 @@ func (s *scan) invoke(p *procScan, o *history.Op) {
 			h.released = min(h.released, o.Time)
 		}
 		p.endAll(o.Time)
-	case o.Key != s.key:
+	case !s.follows(o.Key):
 	case o.F == history.Release:
 		if h := s.holdOf(o); h != nil {
 			h.released = min(h.released, o.Time)
@@ -146,7 +164,7 @@ func (s *scan) invoke(p *procScan, o *history.Op) {
 	case o.F == history.Acquire:
 		p.tried = stretch{min(p.tried.from, o.Time), never}
 		if !s.reentrant {
-			p.endAll(o.Time)
+			p.endKey(o.Key, o.Time)
 		}
 	}
 }
@@ -159,7 +177,7 @@ func (s *scan) complete(p *procScan, open, o *history.Op) {
 		}
 		p.endAll(at)
 	}
-	if open.Key != s.key {
+	if !s.follows(open.Key) {
 		return
 	}
 	h := s.holdOf(open)
@@ -199,7 +217,7 @@ func (s *scan) renewed(h *hold, sent int64, o *history.Op) {
 
 func (s *scan) granted(p *procScan, open, o *history.Op) {
 	h := &hold{
-		proc: o.Process, grant: o.Grant, token: o.Token, invoke: open.Time, ok: o.Time, end: never, released: never,
+		key: open.Key, proc: o.Process, grant: o.Grant, token: o.Token, invoke: open.Time, ok: o.Time, end: never, released: never,
 		invokeIdx: open.Index, okIdx: o.Index, session: o.Session && !o.Valid.Set,
 	}
 	switch {
@@ -213,7 +231,7 @@ func (s *scan) granted(p *procScan, open, o *history.Op) {
 	if o.Grant.Set {
 		s.byGrant[o.Grant.V] = h
 	}
-	p.held, p.latest = append(p.held, h), h
+	p.held, p.latest[h.key] = append(p.held, h), h
 }
 
 func (s *scan) single(p *procScan, o *history.Op) {
@@ -225,8 +243,10 @@ func (s *scan) single(p *procScan, o *history.Op) {
 	case history.Lost:
 		if o.Grant.Set {
 			p.end(s.byGrant[o.Grant.V], o.Time)
-		} else if o.Key == "" || o.Key == s.key {
+		} else if o.Key == "" {
 			p.endAll(o.Time)
+		} else {
+			p.endKey(o.Key, o.Time)
 		}
 	}
 }
@@ -238,6 +258,15 @@ func (p *procScan) end(h *hold, at int64) {
 	}
 	h.end = min(h.end, max(at, h.ok))
 	p.held = slices.DeleteFunc(p.held, func(x *hold) bool { return x == h })
+}
+
+// endKey ends the sections of one key.
+func (p *procScan) endKey(key string, at int64) {
+	for _, h := range slices.Clone(p.held) {
+		if h.key == key {
+			p.end(h, at)
+		}
+	}
 }
 
 func (p *procScan) endAll(at int64) {

@@ -33,6 +33,23 @@ func Strip(w io.Writer, ops []history.Op, a checker.Anomaly, o StripOptions) err
 	p := &painter{printer: printer{bufio.NewWriter(w), o.ASCII}, o: o, width: width(o.Width), kind: a.Kind}
 	p.title(kindOf(&a)+" on ", a.Key)
 	p.paragraph(a.Message)
+	pic, missing := pictureOf(ops, &a)
+	s := follow(ops, pic.key, o.Reentrant)
+	held := pic.heldIn(s, &a)
+	if len(pic.proof) > 0 || len(held) > 0 {
+		p.draw(pic, s, held, ops)
+	}
+	if len(missing) > 0 {
+		p.paragraph(fmt.Sprintf("Not in this history: %s of the anomaly.", indexes(missing)))
+	} else if len(pic.proof)+len(held) == 0 {
+		p.line("There is nothing to draw: the anomaly names no event.")
+	}
+	return p.w.Flush()
+}
+
+// pictureOf begins the picture of an anomaly. It gives the indexes of the events
+// that are not there, too.
+func pictureOf(ops []history.Op, a *checker.Anomaly) (*picture, []int) {
 	pic := newPicture(a.Key)
 	var missing []int
 	pic.proof, missing = find(ops, a.Ops)
@@ -44,23 +61,21 @@ func Strip(w io.Writer, ops []history.Op, a checker.Anomaly, o StripOptions) err
 			pic.focus = e
 		}
 	}
-	s := follow(ops, pic.key, o.Reentrant)
+	return pic, missing
+}
+
+// heldIn chooses the grants that the anomaly is about, and the frame.
+func (p *picture) heldIn(s *scan, a *checker.Anomaly) []*hold {
 	var held []*hold
-	if len(pic.proof) > 0 {
-		held = s.involve(pic.proof)
+	if len(p.proof) > 0 {
+		held = s.involve(p.proof)
 	} else {
 		held = s.around(a.Time)
 	}
-	if len(pic.proof) > 0 || len(held) > 0 {
-		pic.frame(s, held, min(a.Time, s.last))
-		p.draw(pic, s, held, ops)
+	if len(p.proof) > 0 || len(held) > 0 {
+		p.frame(s, held, min(a.Time, s.last))
 	}
-	if len(missing) > 0 {
-		p.paragraph(fmt.Sprintf("Not in this history: %s of the anomaly.", indexes(missing)))
-	} else if len(pic.proof)+len(held) == 0 {
-		p.line("There is nothing to draw: the anomaly names no event.")
-	}
-	return p.w.Flush()
+	return held
 }
 
 // StripKey draws the timeline of one key between two times (ns, as in Op.Time):

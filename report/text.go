@@ -37,6 +37,7 @@ func Results(w io.Writer, r *checker.Results, o TextOptions) error {
 	}
 	t.line("")
 	t.exposure(&r.Exposure)
+	t.availability(r.Availability)
 	t.first(r)
 	if len(o.Paths)+len(o.Again) > 0 {
 		t.line("")
@@ -197,6 +198,77 @@ func (t *text) exposure(e *checker.Exposure) {
 	}
 }
 
+// availability says how well the lock could be had.
+func (t *text) availability(a *checker.Availability) {
+	if a == nil || a.Available == nil {
+		return
+	}
+	label := "available"
+	for _, s := range Availability(a) {
+		t.item(label, plain, s)
+		label = ""
+	}
+}
+
+// Availability says the figures in a few sentences; none when nobody tried.
+func Availability(a *checker.Availability) []string {
+	if a == nil || a.Available == nil {
+		return nil
+	}
+	lines := []string{share(*a.Available) + " of the time in which somebody tried; " + windows(a)}
+	if a.Acquire.Count > 0 {
+		lines = append(lines, fmt.Sprintf("acquires took %s (p50), %s (p99), %s at most; fairness among %s %.2f (1 is equal)",
+			took(a.Acquire.P50), took(a.Acquire.P99), took(a.Acquire.Max), plural(a.Workers, "worker", "workers"), *a.Fairness))
+	}
+	var c counts
+	for _, name := range slices.Sorted(maps.Keys(a.Recovery)) {
+		c = append(c, clip(name, 40)+" "+waits(a.Recovery[name].Quantiles, a.Recovery[name].Never))
+	}
+	if len(c) > 0 {
+		lines = append(lines, "from a heal to the next grant: "+c.String())
+	}
+	if h := a.HandOver; h != nil {
+		s := "from a holder's death to the next grant: " + waits(h.Quantiles, h.Never)
+		if h.Count > 0 {
+			s += fmt.Sprintf(", %.2f x the TTL of %s", h.OfTTL, took(h.TTL))
+		}
+		lines = append(lines, s)
+	}
+	return lines
+}
+
+func windows(a *checker.Availability) string {
+	if a.Windows == 0 {
+		return fmt.Sprintf("no window of %s or more without a grant", took(a.AtLeast))
+	}
+	return fmt.Sprintf("%s without a grant, the longest %s", plural(a.Windows, "window", "windows"), took(a.Longest))
+}
+
+func waits(q checker.Quantiles, never int) string {
+	var c counts
+	if q.Count > 0 {
+		c = append(c, fmt.Sprintf("%s at most (%d x)", took(q.Max), q.Count))
+	}
+	c.add(never, "time never", "times never")
+	return c.String()
+}
+
+// share says a part of 1; what is not all is never rounded up to it.
+func share(f float64) string {
+	if f < 1 {
+		f = min(f, 0.9999)
+	}
+	return strconv.FormatFloat(f*100, 'g', 4, 64) + " %"
+}
+
+// took says milliseconds in the unit that suits them.
+func took(ms float64) string {
+	if ms >= 1000 {
+		return strconv.FormatFloat(ms/1000, 'g', 3, 64) + " s"
+	}
+	return strconv.FormatFloat(ms, 'g', 3, 64) + " ms"
+}
+
 // counts joins what is not zero.
 type counts []string
 
@@ -239,6 +311,7 @@ func faultExposure(e *checker.Exposure) string {
 		c = append(c, "faults in force: "+kinds.String())
 	}
 	c.add(e.FaultsOverHold, "of them hit a holder", "of them hit a holder")
+	c.add(e.FailoversWhileHeld, "failover while a lock was held", "failovers while a lock was held")
 	c.add(e.PausesOverLease, "pause outlived its holder's lease", "pauses outlived their holders' leases")
 	c.add(e.FaultsSkipped, "fault never came into force", "faults never came into force")
 	return c.String()

@@ -145,3 +145,24 @@ func TestDemoTable(t *testing.T) {
 	}
 	compare(t, "demo-color", b.Bytes())
 }
+
+func TestAvailabilityInWords(t *testing.T) {
+	available, fair := 0.99996, 0.5
+	a := &checker.Availability{
+		Available: &available, Fairness: &fair, Workers: 2, Windows: 1, Longest: 1012, AtLeast: 100,
+		Acquire:  checker.Quantiles{Count: 9, P50: 1.25, P99: 8, Max: 1430},
+		Recovery: map[string]checker.Recovery{"server-kill\x1b": {Quantiles: checker.Quantiles{Count: 2, Max: 210}, Never: 1}},
+		HandOver: &checker.HandOver{Quantiles: checker.Quantiles{Count: 1, Max: 1010}, TTL: 1000, OfTTL: 1.01},
+	}
+	got := strings.Join(Availability(a), "\n")
+	want := `99.99 % of the time in which somebody tried; 1 window without a grant, the longest 1.01 s
+acquires took 1.25 ms (p50), 8 ms (p99), 1.43 s at most; fairness among 2 workers 0.50 (1 is equal)
+from a heal to the next grant: server-kill\x1b 210 ms at most (2 x), 1 time never
+from a holder's death to the next grant: 1.01 s at most (1 x), 1.01 x the TTL of 1 s`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if Availability(&checker.Availability{}) != nil {
+		t.Error("figures of a lock that nobody tried for")
+	}
+}

@@ -61,15 +61,41 @@ func (c *conn) send(cmd wire.Command) {
 // Session makes sure that the worker has a process and a session under its
 // present number. A process that does not answer is replaced.
 func (w *Worker) Session(ctx context.Context) error {
+	for {
+		c, err := w.session(ctx)
+		if c == nil || err != nil {
+			return err
+		}
+		err = w.settled()
+		if !errors.Is(err, ErrAgain) {
+			return err
+		}
+		c.end()
+		<-c.gone
+	}
+}
+
+// settled asks the place about a worker that has just begun a session.
+func (w *Worker) settled() error {
+	s, ok := w.r.cfg.Place.(Settler)
+	if !ok {
+		return nil
+	}
+	return s.Settled(w.index)
+}
+
+// session begins a session, unless there is one. It gives the process if it is a
+// new session.
+func (w *Worker) session(ctx context.Context) (*conn, error) {
 	w.mu.Lock()
 	if w.fresh && w.conn != nil {
 		w.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	c, err := w.ensureProcess()
 	if err != nil {
 		w.mu.Unlock()
-		return err
+		return nil, err
 	}
 	w.nextID++
 	id, number := w.nextID, w.process
@@ -85,7 +111,7 @@ func (w *Worker) Session(ctx context.Context) error {
 		set.Routes = p.Routes(w.index)
 	}
 	c.send(wire.Command{ID: id, Op: wire.Init, Init: &set, Timeout: sessionWithin.Nanoseconds()})
-	return w.awaitSession(ctx, c, id, number, answer)
+	return c, w.awaitSession(ctx, c, id, number, answer)
 }
 
 func (w *Worker) awaitSession(ctx context.Context, c *conn, id uint64, number history.Process, answer <-chan wire.Message) error {

@@ -33,6 +33,16 @@ type Place interface {
 	StartWorker(worker int, cmd *exec.Cmd) error
 }
 
+// A Settler is a Place that looks at a worker which has just begun a session, and
+// may want it to be ended and started again: ErrAgain. Any other error is a
+// mistake of the set-up.
+type Settler interface {
+	Settled(worker int) error
+}
+
+// ErrAgain asks for a worker to be started once more.
+var ErrAgain = errors.New("start the worker again")
+
 // Config is what a Runner is made from.
 type Config struct {
 	Place       Place

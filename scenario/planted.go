@@ -88,8 +88,13 @@ const c = 2
 
 // story puts an ordinary beginning and an orderly end around a play.
 func story(play func(context.Context, *Stage) error) func(context.Context, *Stage) error {
+	return after((*Stage).ordinary, play)
+}
+
+// after puts a beginning and an orderly end around a play.
+func after(begin func(*Stage, context.Context) error, play func(context.Context, *Stage) error) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
-		err := s.ordinary(ctx)
+		err := begin(s, ctx)
 		if err == nil {
 			err = play(ctx, s)
 		}
@@ -142,32 +147,7 @@ func playUnsafeUnlock(ctx context.Context, s *Stage) error {
 }
 
 func playSlowUnlock(ctx context.Context, s *Stage) error {
-	by := s.TTL * 4 / 7
-	return again(func() (late bool, err error) {
-		ga, err := s.take(ctx, a)
-		if err != nil {
-			return false, err
-		}
-		begun := time.Now()
-		slow, err := s.slow(ctx, a, nemesis.Requests, by)
-		if err != nil {
-			return false, err
-		}
-		defer slow.Heal(ctx)
-		release, err := s.Runner.Worker(a).Begin(runner.Call{F: history.Release, Key: s.Key, Grant: ga})
-		if err != nil {
-			return false, err
-		}
-		late = time.Since(begun) > (s.TTL-by)*3/4
-		gb, err := s.take(ctx, b)
-		if err != nil {
-			return false, err
-		}
-		if _, err := release.Wait(ctx); err != nil {
-			return false, err
-		}
-		return late, s.intrude(ctx, gb)
-	})
+	return s.slowUnlock(ctx, s.TTL*4/7, 1)
 }
 
 func playKilledAcquiring(ctx context.Context, s *Stage) error {
@@ -460,6 +440,12 @@ func playEtcdWaiter(ctx context.Context, s *Stage) error {
 	if err != nil {
 		return err
 	}
+	return s.afterWaiting(ctx, ga, waiting)
+}
+
+// afterWaiting goes on where A holds and B's place in the queue is lost: C queues
+// up, and A releases.
+func (s *Stage) afterWaiting(ctx context.Context, ga uint64, waiting *runner.Open) error {
 	if err := s.until(ctx, "the loss of B's lease", waiting.Lost); err != nil {
 		return fmt.Errorf("%w: this lock does not wait on a lease, or keeps it alive", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +26,9 @@ type Scenario struct {
 	Workers  int
 	Backends []string // that it can be told on; nil for all
 	Faults   []string // that it needs, as the command line spells them
-	Require  []string // the properties that its verdict is made of
+
+	FaultsOn map[string][]string // that it needs besides, by backend
+	Require  []string            // the properties that its verdict is made of
 
 	TTL         time.Duration // at least; 0 for any
 	NodeTimeout bool          // a single node may take the whole TTL to answer
@@ -38,12 +41,22 @@ type Scenario struct {
 }
 
 // All lists the scenarios.
-var All = append([]Scenario{gcPause, failover, restartEmpty, lateWrite, minorityLeader, slowRedlock, suspended}, planted...)
+var All = slices.Concat([]Scenario{gcPause, failover, restartEmpty, lateWrite, minorityLeader, slowRedlock, suspended, clockJump, clockBack}, planted, goStories, told)
 
 // most of the stories are about all of these.
 var required = []string{checker.Lease, checker.Fencing, checker.Release, checker.Data, checker.Linearizable}
 
 const a, b = 0, 1 // the workers' parts
+
+// FindReport gives the report of that number (D7, in any case) or name.
+func FindReport(name string) (Report, bool) {
+	for _, r := range Reports {
+		if strings.EqualFold(r.Number, name) || r.Name == name {
+			return r, true
+		}
+	}
+	return Report{}, false
+}
 
 // Find gives the scenario of that name.
 func Find(name string) (Scenario, error) {
@@ -54,18 +67,26 @@ func Find(name string) (Scenario, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return Scenario{}, fmt.Errorf("scenario %q is not known; there are %v", name, names)
+	for _, r := range Reports {
+		names = append(names, r.Number, r.Name)
+	}
+	return Scenario{}, fmt.Errorf("scenario %q is not known; there are %s", name, strings.Join(names, ", "))
 }
 
 // Key is what the scenarios lock.
 const Key = "orders/99999"
+
+// Needs lists the faults that a scenario needs on a backend.
+func (s Scenario) Needs(backend string) []string {
+	return slices.Concat(s.Faults, s.FaultsOn[backend])
+}
 
 // Refuse says why a scenario cannot be told in a setting.
 func (s Scenario) Refuse(set nemesis.Setting) error {
 	if s.Backends != nil && !slices.Contains(s.Backends, set.Backend) {
 		return fmt.Errorf("scenario %s cannot be told on %s; it can on %s", s.Name, set.Backend, strings.Join(s.Backends, ", "))
 	}
-	for _, f := range s.Faults {
+	for _, f := range s.Needs(set.Backend) {
 		if err := nemesis.Refuse(set, f, ""); err != nil {
 			return fmt.Errorf("scenario %s: %w", s.Name, err)
 		}
@@ -79,8 +100,10 @@ type Stage struct {
 	Setting nemesis.Setting
 	Leader  func(context.Context) (string, error) // as the servers themselves say
 	Key     string
-	TTL     time.Duration // of the lease or session
-	Retry   time.Duration // between two tries
+	TTL     time.Duration         // of the lease or session
+	Retry   time.Duration         // between two tries
+	Look    func(context.Context) // lets the servers be asked what stands for the lock; may be nil
+	Rand    *rand.Rand            // for what a story leaves open: whom, how long, how many
 
 	faults []*runner.Injection
 }
@@ -195,7 +218,7 @@ func (s *Stage) try(ctx context.Context, i int) (runner.Done, error) {
 		if err != nil {
 			return d, fmt.Errorf("acquire by worker %d: %w", i, err)
 		}
-		if d.Type == history.OK || d.Error == history.ErrHeld || d.Error == history.ErrNoQuorum {
+		if d.Type == history.OK || d.Error == history.ErrHeld || d.Error == history.ErrNoQuorum || d.Error == history.ErrAhead {
 			return d, nil
 		}
 		last = d

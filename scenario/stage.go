@@ -180,6 +180,11 @@ func (s *Stage) cut(ctx context.Context, i int, links string, first uint64) (*ru
 
 func name(i int) string { return fmt.Sprintf("w%d", i) }
 
+// jump moves the clocks of servers.
+func (s *Stage) jump(ctx context.Context, servers string, by time.Duration) (*runner.Injection, error) {
+	return s.fault(ctx, nemesis.Step{Fault: "clock-jump", Form: nemesis.OfServers, Target: servers, Offset: by})
+}
+
 // kill ends worker i. It fails if the death could not be proved.
 func (s *Stage) kill(ctx context.Context, i int) error {
 	in, err := s.fault(ctx, nemesis.Step{Fault: "kill", Target: name(i)})
@@ -189,8 +194,12 @@ func (s *Stage) kill(ctx context.Context, i int) error {
 	return err
 }
 
-// part ends the sessions of those workers that have one.
+// part ends the sessions of those workers that have one. What stands for the lock
+// is asked before that: it may go with a session.
 func (s *Stage) part(ctx context.Context) error {
+	if s.Look != nil {
+		s.Look(ctx)
+	}
 	for i := range s.Runner.Count() {
 		_, err := s.Runner.Worker(i).Do(ctx, runner.Call{F: history.Close})
 		if err != nil && !errors.Is(err, runner.ErrRetired) {

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs what this machine lacks of the servers under test: Debian packages
-# through apt-get, with sudo if not root. Prints what it does; does nothing when
-# everything is there.
+# Installs what this machine lacks of the servers under test, and with the
+# argument "test" of what the tests need beside them: Debian packages through
+# apt-get, with sudo if not root. Prints what it does; does nothing when everything
+# is there.
 set -eu
 
 need=""
@@ -9,7 +10,12 @@ have() { command -v "$1" >/dev/null 2>&1; }
 have redis-server || need="$need redis-server"
 have redis-sentinel || need="$need redis-sentinel"
 have java || need="$need default-jre-headless"
+have chromium || need="$need chromium"
 [ -e /usr/share/java/zookeeper.jar ] || need="$need libzookeeper-java"
+# The tests look at the pages in a browser.
+if [ "${1:-}" = test ]; then
+	have chromium || need="$need chromium"
+fi
 
 if ! have go; then
 	echo "Go is missing: install Go 1.26 or later (https://go.dev/doc/install) and put it on the PATH" >&2

@@ -13,6 +13,7 @@ import (
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/experiment"
 	"github.com/lockcheck/lockcheck/internal/guard"
+	"github.com/lockcheck/lockcheck/scenario"
 )
 
 // What a pair came to.
@@ -77,18 +78,30 @@ func Play(ctx context.Context, cfg Config) []Row {
 			jobs = append(jobs, job{p, seed, &rows[i].Broken[n], false}, job{p, seed, &rows[i].Honest[n], true})
 		}
 	}
-	todo := make(chan job)
+	inParallel(cfg.Parallel, jobs, func(j job) { *j.run = cfg.play(ctx, j.pair, j.seed, j.twin) }, func(j job) {
+		if cfg.Told != nil {
+			cfg.Told(*j.run)
+		}
+	})
+	for i := range rows {
+		rows[i].conclude()
+	}
+	return rows
+}
+
+// inParallel does n jobs at a time, and tells of each when it is done, never of
+// two at a time.
+func inParallel[J any](n int, jobs []J, do, told func(J)) {
+	todo := make(chan J)
 	var wg sync.WaitGroup
-	var told sync.Mutex
-	for range cfg.Parallel {
+	var telling sync.Mutex
+	for range n {
 		wg.Go(guard.Wrap(func() {
 			for j := range todo {
-				*j.run = cfg.play(ctx, j.pair, j.seed, j.twin)
-				told.Lock()
-				if cfg.Told != nil {
-					cfg.Told(*j.run)
-				}
-				told.Unlock()
+				do(j)
+				telling.Lock()
+				told(j)
+				telling.Unlock()
 			}
 		}))
 	}
@@ -97,10 +110,6 @@ func Play(ctx context.Context, cfg Config) []Row {
 	}
 	close(todo)
 	wg.Wait()
-	for i := range rows {
-		rows[i].conclude()
-	}
-	return rows
 }
 
 // play is one run, into a folder named after the client.
@@ -128,11 +137,8 @@ func (cfg *Config) play(ctx context.Context, p Pair, seed uint64, twin bool) (ru
 		res, err = experiment.Run(ctx, o, cfg.Machine)
 	}
 	run.Dir = res.Dir
-	if err != nil {
-		run.Verdict, run.Message = checker.Unknown.String(), err.Error()
-		if !twin {
-			run.Missing = p.Expect
-		}
+	if err != nil { // nothing was played, which is neither a miss nor a false alarm, and no pass
+		run.Verdict, run.Skipped = checker.Unknown.String(), err.Error()
 		return run
 	}
 	run.Verdict = res.Verdict.String()
@@ -146,12 +152,8 @@ func (cfg *Config) play(ctx context.Context, p Pair, seed uint64, twin bool) (ru
 
 // look compares what was found with what was expected.
 func (run *Run) look(res *checker.Results, expect []Finding) {
-	for _, p := range checker.Properties {
-		for _, an := range res.Properties[p].Anomalies {
-			if k := (Finding{p, an.Kind}).String(); !slices.Contains(run.Kinds, k) {
-				run.Kinds = append(run.Kinds, k)
-			}
-		}
+	for _, f := range scenario.Findings(res) {
+		run.Kinds = append(run.Kinds, f.String())
 	}
 	for _, f := range expect {
 		at := slices.IndexFunc(res.Properties[f.Property].Anomalies, func(an checker.Anomaly) bool {

@@ -65,14 +65,13 @@ func TestVerify(t *testing.T) {
 	})
 	for _, r := range rows {
 		t.Run(r.Client, func(t *testing.T) {
-			if r.Outcome == Skipped {
-				t.Skip(r.Broken[0].Skipped)
-			}
 			if r.Outcome != Caught {
 				t.Errorf("%s\nbroken: %+v\nhonest: %+v", r.Outcome, r.Broken[0], r.Honest[0])
 			}
 			for _, run := range []Run{r.Broken[0], r.Honest[0]} {
-				again(t, o.Out, run)
+				if run.Skipped == "" {
+					again(t, o.Out, run)
+				}
 			}
 			t.Logf("%s after %v: %s", r.Outcome, r.First.Round(time.Millisecond), r.Broken[0].Message)
 		})

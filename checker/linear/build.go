@@ -17,6 +17,7 @@ type Builder struct {
 	keys      []*keyOps
 	byName    map[string]*keyOps
 	procs     map[history.Process]*process
+	recent    [64]*process // of procs, by the last bits of their numbers
 	kills     []*kill
 	unsettled int // kills that are asked for and neither done nor skipped
 	now       int64
@@ -25,7 +26,8 @@ type Builder struct {
 // keyOps are the operations of one key.
 type keyOps struct {
 	name    string
-	ops     []Op
+	full    [][]Op // blocks of blockOps, in order: nothing is copied while a key grows
+	ops     []Op   // those after them; all of them once gather was called
 	grants  int32
 	numbers map[uint64]int32 // of the history's grants
 	odd     string           // why the key cannot be decided
@@ -34,11 +36,12 @@ type keyOps struct {
 
 // process is what is known about a worker process.
 type process struct {
-	id    history.Process
-	open  pending
-	heard int64 // the last stamp that came from the worker itself
-	holds map[*keyOps]hold
-	kills []*kill // asked for and perhaps not done yet
+	id     history.Process
+	open   pending
+	heard  int64   // the last stamp that came from the worker itself
+	latest *keyOps // that it asked about
+	holds  map[*keyOps]hold
+	kills  []*kill // asked for and perhaps not done yet
 }
 
 // pending is an operation that was invoked and not completed.
@@ -98,12 +101,25 @@ func (b *Builder) key(name string) *keyOps {
 }
 
 func (b *Builder) process(id history.Process) *process {
+	slot := &b.recent[uint64(id)%uint64(len(b.recent))]
+	if p := *slot; p != nil && p.id == id {
+		return p
+	}
 	p := b.procs[id]
 	if p == nil {
 		p = &process{id: id, heard: b.now, holds: map[*keyOps]hold{}}
 		b.procs[id] = p
 	}
+	*slot = p
 	return p
+}
+
+// key is Builder.key for a process: it mostly goes on with the key that it had.
+func (p *process) key(b *Builder, name string) *keyOps {
+	if p.latest == nil || p.latest.name != name {
+		p.latest = b.key(name)
+	}
+	return p.latest
 }
 
 // lockOp reports whether f is an operation that this package judges.
@@ -116,7 +132,7 @@ func (b *Builder) invoke(o *history.Op) {
 	b.abandon(p) // a well-formed history has nothing open here
 	p.open = pending{f: o.F, call: b.now, index: o.Index, grant: o.Grant}
 	if lockOp(o.F) {
-		p.open.key = b.key(o.Key)
+		p.open.key = p.key(b, o.Key)
 	}
 	if o.F == history.Close {
 		p.letGo(b.now, o.Index, Closed)
@@ -185,6 +201,7 @@ func (b *Builder) complete(o *history.Op) {
 func (b *Builder) retire(p *process) {
 	if b.unsettled == 0 {
 		delete(b.procs, p.id)
+		b.recent[uint64(p.id)%uint64(len(b.recent))] = nil
 	}
 }
 
@@ -198,7 +215,30 @@ func (p *process) letGo(at int64, index int, why Cause) {
 	}
 }
 
-func (k *keyOps) add(o Op) { k.ops = append(k.ops, o) }
+// blockOps is how many operations lie side by side while a history is read.
+const blockOps = 2048
+
+func (k *keyOps) add(o Op) {
+	if len(k.ops) == blockOps {
+		k.full = append(k.full, k.ops)
+		k.ops = make([]Op, 0, blockOps)
+	}
+	k.ops = append(k.ops, o)
+}
+
+// gather lays all operations side by side, for the decision. A block is let go
+// as soon as it was copied, so that a long history is not there twice.
+func (k *keyOps) gather() {
+	if len(k.full) == 0 {
+		return
+	}
+	all := make([]Op, 0, len(k.full)*blockOps+len(k.ops))
+	for i, b := range k.full {
+		all = append(all, b...)
+		k.full[i] = nil
+	}
+	k.ops, k.full = append(all, k.ops...), nil
+}
 
 // place narrows an index. A history of more than two thousand million events
 // loses the places of the late ones, not the verdict.
@@ -446,7 +486,7 @@ func (b *Builder) closeOpen() {
 	for _, kl := range b.kills {
 		kl.apply()
 	}
-	b.procs, b.kills, b.byName = nil, nil, nil
+	b.procs, b.kills, b.byName, b.recent = nil, nil, nil, [len(b.recent)]*process{}
 }
 
 // loosenNested turns what a re-entrant process says of a lock that it acquired

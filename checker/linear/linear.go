@@ -121,6 +121,7 @@ func (b *Builder) Finish(ctx context.Context, opts Options) []Result {
 	lim := newLimits(ctx, opts)
 	results := make([]Result, len(b.keys))
 	for i, k := range b.keys {
+		k.gather()
 		results[i] = k.decide(lim, opts)
 		b.keys[i] = nil // so that only one key's working memory is held at a time
 	}

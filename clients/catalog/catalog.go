@@ -26,6 +26,9 @@ type Entry struct {
 	New      clients.New
 }
 
+// Adapters is the program that offers the locks of Libraries.
+const Adapters = "lockcheck-adapters"
+
 // All lists them; the first entry of a backend is its default.
 var All = []Entry{
 	{"redis/set-nx", "SET NX PX with an owner id; released by compare-and-delete", []string{"redis", "redis-sentinel"}, false, false, false, redis.NewSetNX},
@@ -35,6 +38,16 @@ var All = []Entry{
 	{"zookeeper/ephemeral", "ephemeral sequential node; the token is its czxid", []string{"zookeeper"}, true, true, true, zookeeper.New},
 	{"etcd/lease", "lease and a transaction on create revision 0; the token is the revision", []string{"etcd"}, true, true, false, etcd.New},
 	{"etcd/queue", "a key on a lease for each contender, the oldest has the lock; the token is its create revision", []string{"etcd"}, true, true, true, etcd.NewQueue},
+}
+
+// Libraries lists locks that people use, as they are. They come in a program of
+// their own, so that what they need is none of lockcheck's, and have no New here.
+var Libraries = []Entry{
+	{"redsync", "go-redsync/redsync 4.18.1 over go-redis v9, with their defaults", []string{"redlock", "redis", "redis-sentinel"}, false, false, false, nil},
+	{"redsync/set-nx-on-extend", "the same with the option WithSetNXOnExtend", []string{"redlock", "redis", "redis-sentinel"}, false, false, false, nil},
+	{"redislock", "bsm/redislock 0.9.4 over go-redis v9, with their defaults", []string{"redis", "redis-sentinel"}, false, false, false, nil},
+	{"zk-lock", "go-zookeeper/zk 1.0.4, its Lock", []string{"zookeeper"}, false, false, true, nil},
+	{"etcd-mutex", "etcd clientv3/concurrency 3.7.3, a Mutex on a Session; the token is its header's revision", []string{"etcd"}, true, true, true, nil},
 }
 
 // Faulty lists the locks that are broken on purpose, for lockcheck to be tried
@@ -59,10 +72,18 @@ var Faulty = []Entry{
 	{"faulty/zk-orphan", "zookeeper/ephemeral that forgets a node whose creation got no answer", []string{"zookeeper"}, true, true, true, faulty.ZKOrphan},
 }
 
+// Reported lists the locks that only the public reports are told with
+// (docs/reports.md): failing forms and their twins.
+var Reported = []Entry{
+	{"report/watch-del", "redis/set-nx that releases by WATCH, GET and DEL without a transaction", []string{"redis", "redis-sentinel"}, false, false, false, faulty.WatchDel},
+	{"report/watch-multi", "redis/set-nx that releases by WATCH, GET and DEL in a transaction", []string{"redis", "redis-sentinel"}, false, false, false, faulty.WatchMulti},
+	{"report/renew-until-error", "redis/set-nx that renews until a renewal fails, and never again", []string{"redis", "redis-sentinel"}, false, true, false, faulty.RenewUntilError},
+}
+
 // Find gives the entry of that name.
 func Find(name string) (Entry, error) {
 	var names []string
-	for _, e := range slices.Concat(All, Faulty) {
+	for _, e := range slices.Concat(All, Libraries, Faulty, Reported) {
 		if e.Name == name {
 			return e, nil
 		}
@@ -74,7 +95,18 @@ func Find(name string) (Entry, error) {
 // Constructor gives the constructor of that name; it is wire.Serve's find.
 func Constructor(name string) (clients.New, error) {
 	e, err := Find(name)
+	if err == nil && e.New == nil {
+		err = fmt.Errorf("client %s is offered by %s", name, e.Program())
+	}
 	return e.New, err
+}
+
+// Program is the name of the program that offers the lock; "" for lockcheck itself.
+func (e Entry) Program() string {
+	if e.New == nil {
+		return Adapters
+	}
+	return ""
 }
 
 // Default gives the client that a backend is tested with unless told otherwise.

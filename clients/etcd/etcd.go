@@ -73,7 +73,7 @@ func (l *Lock) hello(ctx context.Context) error {
 	var err error
 	for range l.members.clients {
 		tctx, cancel := context.WithTimeout(ctx, helloWithin)
-		_, err = l.members.created(tctx, lockKey(""))
+		_, err = l.members.created(tctx, LockKey(""))
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			break
@@ -87,11 +87,11 @@ func (l *Lock) key(g clients.Grant) string {
 	if l.queues {
 		return queueKey(g.Key, g.Owner)
 	}
-	return lockKey(g.Key)
+	return LockKey(g.Key)
 }
 
-// lockKey is where the lock of that name lives.
-func lockKey(name string) string { return "lockcheck/" + name }
+// LockKey is where the lock of that name lives.
+func LockKey(name string) string { return "lockcheck/" + name }
 
 // Acquire is one try: a lease, then a transaction. The lock is held for the
 // lease's TTL from the mark before the lease was asked for.

@@ -96,7 +96,7 @@ func TestLostReplies(t *testing.T) {
 	servertest.Is(t, "lease", err, nil)
 	before := calls(t, w.servers[0], "started", "Txn")
 	w.proxies[0].DropReplies()
-	_, err = w.lock.members.create(untilHandled(t, w.servers[0], "Txn"), lockKey("k"), ownerOf(lease), lease)
+	_, err = w.lock.members.create(untilHandled(t, w.servers[0], "Txn"), LockKey("k"), ownerOf(lease), lease)
 	servertest.Unknown(t, "transaction", err)
 	if n := calls(t, w.servers[0], "started", "Txn") - before; n != 1 {
 		t.Fatalf("the server saw %d transactions of one try", n)

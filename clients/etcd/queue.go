@@ -46,11 +46,11 @@ type queue struct {
 	after func(*Waited, context.Context) error
 }
 
-// queueDir is where the contenders for the lock of that name stand. Escaping
+// QueueDir is where the contenders for the lock of that name stand. Escaping
 // keeps any name in one part of the key.
-func queueDir(name string) string { return "lockcheck-queue/" + url.QueryEscape(name) + "/" }
+func QueueDir(name string) string { return "lockcheck-queue/" + url.QueryEscape(name) + "/" }
 
-func queueKey(name, owner string) string { return queueDir(name) + owner }
+func queueKey(name, owner string) string { return QueueDir(name) + owner }
 
 // Waited is a contender that has nobody ahead of it any more.
 type Waited struct {
@@ -103,10 +103,8 @@ func (q queue) Acquire(ctx context.Context, r clients.Request) (clients.Grant, e
 	return l.keep(g, h)
 }
 
-// errAhead is no ErrHeld: whoever is ahead may be a contender that gives up, too.
-var errAhead = clients.NotDone(errors.New("somebody is ahead in the queue"))
-
-// await returns nil once nobody is ahead. After wait it gives up.
+// await returns nil once nobody is ahead. After wait it gives up with ErrAhead:
+// whoever is ahead may be a contender that gives up, too.
 func (l *Lock) await(ctx context.Context, g clients.Grant, wait time.Duration) error {
 	over := time.After(wait)
 	for {
@@ -117,14 +115,14 @@ func (l *Lock) await(ctx context.Context, g clients.Grant, wait time.Duration) e
 		case first:
 			return nil
 		case wait <= 0:
-			return errAhead
+			return clients.ErrAhead
 		}
 		select {
 		case <-time.After(lookEvery):
 		case <-over:
-			return errAhead
+			return clients.ErrAhead
 		case <-ctx.Done():
-			return errAhead
+			return clients.ErrAhead
 		}
 	}
 }
@@ -133,7 +131,7 @@ func (l *Lock) await(ctx context.Context, g clients.Grant, wait time.Duration) e
 // read is linearizable.
 func (m *members) first(ctx context.Context, g clients.Grant) (first bool, err error) {
 	err = m.do(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		resp, err := c.Get(ctx, queueDir(g.Key), clientv3.WithPrefix(), clientv3.WithMaxCreateRev(int64(g.Token)-1), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+		resp, err := c.Get(ctx, QueueDir(g.Key), clientv3.WithPrefix(), clientv3.WithMaxCreateRev(int64(g.Token)-1), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
 		if err == nil {
 			first = len(resp.Kvs) == 0
 		}

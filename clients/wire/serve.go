@@ -287,7 +287,7 @@ func valid(d time.Duration) *int64 {
 // failed says what an error proves: the words of SEMANTICS for what the servers
 // said, the text for everything else.
 func failed(err error) Message {
-	for _, known := range []error{clients.ErrHeld, clients.ErrNotHeld, clients.ErrNoQuorum} {
+	for _, known := range []error{clients.ErrHeld, clients.ErrNotHeld, clients.ErrNoQuorum, clients.ErrAhead} {
 		if errors.Is(err, known) {
 			return Message{Type: Fail, Error: known.Error()}
 		}

@@ -56,6 +56,7 @@ func TestOneServer(t *testing.T) {
 		"found again":   {20 * time.Second, foundAgain},
 		"never sent":    {20 * time.Second, neverSent},
 		"waiting":       {20 * time.Second, waiting},
+		"only ahead":    {20 * time.Second, onlyAhead},
 		"other session": {20 * time.Second, otherSession},
 		"expired":       {time.Second, expired},
 		"renewal fails": {time.Second, renewalFails},
@@ -80,7 +81,7 @@ func checked(t *testing.T, l *Lock, g clients.Grant) error {
 // queue is who stands in line, as a client beside the proxy sees it.
 func (w *wire) queue(t *testing.T, key string) []string {
 	t.Helper()
-	children, _, err := w.beside.s.conn.Children(dir(w.name + key))
+	children, _, err := w.beside.s.conn.Children(Dir(w.name + key))
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		t.Fatal(err)
 	}
@@ -153,12 +154,12 @@ func waiting(t *testing.T, w *wire) {
 	g := w.Get(t, w.beside, "k")
 	begun := time.Now()
 	_, err := w.lock.Acquire(ctx, w.request("k", 300*time.Millisecond))
-	servertest.Is(t, "acquire", err, clients.ErrHeld)
+	servertest.Is(t, "acquire", err, clients.ErrAhead)
 	if took := time.Since(begun); took < 300*time.Millisecond {
 		t.Fatalf("waited only %v", took)
 	}
 	_, err = w.lock.Acquire(within(t, 3*time.Second), w.request("k", time.Minute))
-	servertest.Is(t, "acquire with less time than it may wait", err, clients.ErrHeld)
+	servertest.Is(t, "acquire with less time than it may wait", err, clients.ErrAhead)
 	if q := w.queue(t, "k"); len(q) != 1 {
 		t.Fatalf("left in the queue: %v", q)
 	}
@@ -170,6 +171,23 @@ func waiting(t *testing.T, w *wire) {
 	if got.g.Token <= g.Token {
 		t.Fatalf("token %d after %d", got.g.Token, g.Token)
 	}
+}
+
+// A contender that stands ahead need not hold the lock: it may not have looked
+// yet, and give up. Nobody holds it here, so "held" would be a lie, and the
+// linearizability checker would take it for the lock's.
+func onlyAhead(t *testing.T, w *wire) {
+	servertest.Is(t, "make the parents", w.beside.Release(within(t, 10*time.Second), w.Get(t, w.beside, "k")), nil)
+	node, err := w.beside.s.conn.Create(Dir(w.name+"k")+"/"+prefix("somebody"), nil, Recipe().Flags, zk.WorldACL(zk.PermAll))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.lock.Acquire(within(t, 10*time.Second), w.request("k", 0))
+	servertest.Is(t, "acquire behind a contender that holds nothing", err, clients.ErrAhead)
+	if err := w.beside.s.conn.Delete(node, -1); err != nil {
+		t.Fatal(err)
+	}
+	w.Get(t, w.lock, "k")
 }
 
 func expired(t *testing.T, w *wire) {

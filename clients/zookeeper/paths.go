@@ -15,10 +15,10 @@ const (
 	seqDigits = 10
 )
 
-// dir is the parent of the contenders for the lock of that name. Escaping keeps
+// Dir is the parent of the contenders for the lock of that name. Escaping keeps
 // any name in one path element, and apart from every other name: "%" alone and
 // an escaped dot are nothing that QueryEscape would produce.
-func dir(name string) string {
+func Dir(name string) string {
 	e := url.QueryEscape(name)
 	switch e {
 	case "":

@@ -13,9 +13,9 @@ func FuzzDir(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		e, ok := strings.CutPrefix(dir(name), root+"/")
+		e, ok := strings.CutPrefix(Dir(name), root+"/")
 		if !ok || e == "" || e == "." || e == ".." || strings.ContainsAny(e, "/\x00") || !utf8.ValidString(e) {
-			t.Fatalf("%q becomes %q", name, dir(name))
+			t.Fatalf("%q becomes %q", name, Dir(name))
 		}
 		if back, err := url.QueryUnescape(e); e != "%" && (err != nil || back != name) {
 			t.Fatalf("%q becomes %q becomes %q", name, e, back)

@@ -10,7 +10,8 @@ import (
 )
 
 // await returns nil once nobody is ahead of the grant's node, and the session is
-// still that of epoch. After wait it gives up with ErrHeld.
+// still that of epoch. After wait it gives up with ErrAhead: whoever is ahead may be a
+// contender that gives up, too.
 //
 // The list of contenders may be stale, but not too stale: a server that knows
 // our node knows everybody created before it. It can only show us some who are
@@ -20,7 +21,7 @@ func (l *Lock) await(ctx context.Context, epoch uint64, g clients.Grant, wait ti
 	defer over.Stop()
 	for {
 		children, err := send(ctx, l.s, func(c *zk.Conn) ([]string, error) {
-			children, _, err := c.Children(dir(g.Key))
+			children, _, err := c.Children(Dir(g.Key))
 			return children, err
 		})
 		if err != nil {
@@ -34,9 +35,9 @@ func (l *Lock) await(ctx context.Context, epoch uint64, g clients.Grant, wait ti
 			return l.s.same(epoch)
 		}
 		if wait <= 0 {
-			return clients.ErrHeld // and no watch is left behind
+			return clients.ErrAhead // and no watch is left behind
 		}
-		if err := l.watch(ctx, epoch, dir(g.Key)+"/"+first, over.C); err != nil {
+		if err := l.watch(ctx, epoch, Dir(g.Key)+"/"+first, over.C); err != nil {
 			return err
 		}
 	}
@@ -66,9 +67,9 @@ func (l *Lock) watch(ctx context.Context, epoch uint64, node string, over <-chan
 		case <-w.event:
 			return nil
 		case <-over:
-			return clients.ErrHeld
+			return clients.ErrAhead
 		case <-ctx.Done():
-			return clients.ErrHeld
+			return clients.ErrAhead
 		case <-changed:
 		}
 	}

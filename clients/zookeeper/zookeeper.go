@@ -160,7 +160,7 @@ func reserve(ctx context.Context, d time.Duration) (context.Context, context.Can
 func (l *Lock) enqueue(ctx context.Context, epoch uint64, name string) (string, error) {
 	owner := hold.NewOwner()
 	create := func(c *zk.Conn) (string, error) {
-		return c.Create(dir(name)+"/"+prefix(owner), []byte(owner), l.rules.Flags, l.s.acl)
+		return c.Create(Dir(name)+"/"+prefix(owner), []byte(owner), l.rules.Flags, l.s.acl)
 	}
 	node, err := send(ctx, l.s, create)
 	if errors.Is(err, zk.ErrNoNode) { // the first contender ever
@@ -191,10 +191,10 @@ func (l *Lock) enqueue(ctx context.Context, epoch uint64, name string) (string, 
 // leaves the outcome open.
 func (l *Lock) find(ctx context.Context, name, owner string, unknown error) (string, error) {
 	children, err := send(ctx, l.s, func(c *zk.Conn) ([]string, error) {
-		if _, err := c.Sync(dir(name)); err != nil {
+		if _, err := c.Sync(Dir(name)); err != nil {
 			return nil, err
 		}
-		children, _, err := c.Children(dir(name))
+		children, _, err := c.Children(Dir(name))
 		return children, err
 	})
 	if err != nil {
@@ -211,7 +211,7 @@ func (l *Lock) find(ctx context.Context, name, owner string, unknown error) (str
 // parents creates the persistent nodes above the contenders. That others do so
 // at the same time, or that it happens twice, does no harm.
 func (l *Lock) parents(ctx context.Context, name string) error {
-	for _, p := range []string{root, dir(name)} {
+	for _, p := range []string{root, Dir(name)} {
 		_, err := send(ctx, l.s, func(c *zk.Conn) (string, error) {
 			return c.Create(p, nil, zk.FlagPersistent, l.s.acl)
 		})
@@ -222,7 +222,7 @@ func (l *Lock) parents(ctx context.Context, name string) error {
 	return nil
 }
 
-func nodePath(g clients.Grant) string { return dir(g.Key) + "/" + g.Owner }
+func nodePath(g clients.Grant) string { return Dir(g.Key) + "/" + g.Owner }
 
 // czxid is the transaction that created a node.
 func (l *Lock) czxid(ctx context.Context, g clients.Grant) (uint64, error) {

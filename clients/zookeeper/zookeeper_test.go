@@ -10,7 +10,7 @@ import (
 
 func subject(addrs []string) servertest.Subject {
 	return servertest.Subject{
-		New: New, Token: true, Session: true, Freed: true, Refused: clients.ErrHeld,
+		New: New, Token: true, Session: true, Freed: true, Refused: clients.ErrAhead,
 		Config: clients.Config{Backend: "zookeeper", Endpoints: addrs, TTL: time.Second},
 	}
 }

@@ -62,11 +62,38 @@ func Start(ctx context.Context, cfg *Config, spec cluster.Spec) (_ *Cluster, err
 	if err := c.reachable(ctx); err != nil {
 		return nil, err
 	}
+	if err := c.serving(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.makeLinks(); err != nil {
 		return nil, err
 	}
 	c.ready = time.Since(begun)
 	return c, nil
+}
+
+// readyWithin bounds the wait for servers that may only just have been started.
+const readyWithin = time.Minute
+
+// serving waits until the servers do what a run will ask of them: a connection
+// alone says nothing, since toxiproxy takes it for a server that is not there. What
+// it asks for is the removal of what an earlier run may have left.
+func (c *Cluster) serving(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for {
+		tctx, cancel := context.WithTimeout(ctx, readyWithin/10)
+		err := c.removeKeys(tctx)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the servers are not ready: %w", err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 // reachable connects to every node once.

@@ -24,7 +24,7 @@ func (c *Cluster) removeKeys(ctx context.Context) error {
 	var err error
 	switch c.spec.Backend {
 	case cluster.ZooKeeper:
-		err = c.removeNodes()
+		err = c.removeNodes(ctx)
 	case cluster.Etcd:
 		err = c.removeFromEtcd(ctx)
 	default:
@@ -92,7 +92,7 @@ func (c *Cluster) removeFromEtcd(ctx context.Context) error {
 }
 
 // removeNodes removes the locks' directories whose names begin with the prefix.
-func (c *Cluster) removeNodes() error {
+func (c *Cluster) removeNodes(ctx context.Context) error {
 	var addrs []string
 	for _, n := range c.cfg.Nodes {
 		addrs = append(addrs, n.Endpoint)
@@ -102,6 +102,7 @@ func (c *Cluster) removeNodes() error {
 		return err
 	}
 	defer conn.Close()
+	defer context.AfterFunc(ctx, conn.Close)() // the library takes no context
 	if user, password := c.access.Login(); user != "" {
 		if err := conn.AddAuth("digest", []byte(user+":"+password)); err != nil {
 			return err

@@ -192,13 +192,13 @@ func (h *labHost) plug() error {
 }
 
 // start starts cmd in the namespace: a clone copies those of its thread.
-func (h *labHost) start(cmd *exec.Cmd) error {
+func (h *labHost) start(cmd *exec.Cmd, how starter) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.ns.IsOpen() {
 		return errClosed
 	}
-	return h.do(cmd.Start)
+	return h.do(func() error { return how(cmd) })
 }
 
 func (h *labHost) addr() string { return h.ip.String() }

@@ -40,7 +40,7 @@ func (c *Cluster) closeAll() error {
 	if c.undoData != nil {
 		errs = append(errs, c.undoData())
 	}
-	errs = append(errs, c.net.close())
+	errs = append(errs, c.net.close(), c.closeClocks())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close %s: %w", c.spec.Backend, err)
 	}

@@ -72,20 +72,20 @@ func findOne(name string) (string, error) {
 		_, err := os.Stat(p)
 		return p, err
 	case etcdServer:
-		return findEtcd()
+		return Built(etcdServer)
 	}
 	return lookPath(name)
 }
 
-// findEtcd prefers the etcd that was built with lockcheck over one that happens
-// to be installed.
-func findEtcd() (string, error) {
+// Built finds a program that is built beside lockcheck. It prefers that one over
+// one that happens to be installed.
+func Built(program string) (string, error) {
 	var dirs []string
 	if exe, err := os.Executable(); err == nil {
 		dirs = append(dirs, filepath.Dir(exe))
 	}
 	for _, d := range append(dirs, "bin") {
-		p, err := filepath.Abs(filepath.Join(d, etcdServer))
+		p, err := filepath.Abs(filepath.Join(d, program))
 		if err != nil {
 			continue
 		}
@@ -93,7 +93,7 @@ func findEtcd() (string, error) {
 			return p, nil
 		}
 	}
-	return lookPath(etcdServer)
+	return lookPath(program)
 }
 
 // lookPath makes the path absolute, since servers run in directories of their

@@ -38,8 +38,9 @@ func newForker() *forker {
 	return f
 }
 
-// start starts cmd so that it ends with this process, or with the forker.
-func (f *forker) start(cmd *exec.Cmd) error {
+// start starts cmd, in the way that it is told, so that it ends with this process
+// or with the forker.
+func (f *forker) start(cmd *exec.Cmd, how starter) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -47,7 +48,7 @@ func (f *forker) start(cmd *exec.Cmd) error {
 	}
 	dieWithParent(cmd)
 	err := make(chan error, 1)
-	f.jobs <- func() { err <- cmd.Start() }
+	f.jobs <- func() { err <- how(cmd) }
 	if err := <-err; err != nil {
 		return err
 	}

@@ -74,6 +74,7 @@ type place struct {
 	endpoints []string
 	links     []string // the addresses of all nodes, as the worker is to use them
 	storeAddr string
+	clock     *clock
 }
 
 var _ cluster.Cluster = (*Cluster)(nil)
@@ -144,8 +145,14 @@ func (c *Cluster) prepare() error {
 		if err != nil {
 			return fmt.Errorf("make a place for %s: %w", r.name, err)
 		}
+		var clock *clock
+		if !c.Boxed() { // an engine starts its servers itself
+			if clock, err = c.newClock(); err != nil {
+				return fmt.Errorf("make a place for %s: %w", r.name, err)
+			}
+		}
 		c.members = append(c.members, &member{
-			name: r.name, role: r.role, host: h, ports: ports,
+			name: r.name, role: r.role, host: h, ports: ports, clock: clock,
 			dir: filepath.Join(data, r.name),
 			log: filepath.Join(logs, r.name+".log"),
 		})
@@ -251,7 +258,11 @@ func (c *Cluster) makeWorkers() (err error) {
 				return fmt.Errorf("proxy the links of worker %d: %w", i, err)
 			}
 		}
-		c.workers = append(c.workers, c.newPlace(h, addrs))
+		place := c.newPlace(h, addrs)
+		c.workers = append(c.workers, place)
+		if place.clock, err = c.newClock(); err != nil {
+			return fmt.Errorf("make a place for worker %d: %w", i, err)
+		}
 	}
 	return nil
 }
@@ -334,7 +345,7 @@ func (c *Cluster) StartWorker(worker int, cmd *exec.Cmd) error {
 	if err != nil {
 		return fmt.Errorf("start worker %d: %w", worker, err)
 	}
-	if err := p.host.start(cmd); err != nil {
+	if err := p.host.start(cmd, p.clock.starter()); err != nil {
 		return fmt.Errorf("start worker %d: %w", worker, err)
 	}
 	return nil

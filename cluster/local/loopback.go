@@ -104,7 +104,7 @@ type loopHost struct{ threads *forker }
 
 func (h loopHost) addr() string { return localhost }
 
-func (h loopHost) start(cmd *exec.Cmd) error { return h.threads.start(cmd) }
+func (h loopHost) start(cmd *exec.Cmd, how starter) error { return h.threads.start(cmd, how) }
 
 const (
 	// Ports are taken from below the range that outgoing connections use, so

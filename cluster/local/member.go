@@ -16,8 +16,12 @@ import (
 // A host is a place for processes: a namespace of the lab, or this machine.
 type host interface {
 	addr() string // an IPv4 address
-	start(*exec.Cmd) error
+	start(*exec.Cmd, starter) error
 }
+
+// A starter starts a command on the thread that it is called on, as
+// (*exec.Cmd).Start does.
+type starter func(*exec.Cmd) error
 
 // A role is one kind of server in a backend.
 type role struct {
@@ -33,6 +37,7 @@ type member struct {
 	ports []int // as role.ports, but free ones on loopback
 	dir   string
 	log   string
+	clock *clock
 
 	mu   sync.Mutex
 	proc *process
@@ -104,7 +109,7 @@ func (m *member) start(cmd *exec.Cmd) error {
 	}
 	defer f.Close()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = m.dir, f, f
-	if err := m.host.start(cmd); err != nil {
+	if err := m.host.start(cmd, m.clock.starter()); err != nil {
 		return fmt.Errorf("start %s on %s: %w", m.role.server, m.name, err)
 	}
 	m.proc = watch(cmd, st.Size())

@@ -146,7 +146,7 @@ type boxHost struct {
 
 func (h *boxHost) addr() string { return h.box.Addr() }
 
-func (h *boxHost) start(*exec.Cmd) error {
+func (h *boxHost) start(*exec.Cmd, starter) error {
 	return fmt.Errorf("%s is a place for a server only", h.name)
 }
 

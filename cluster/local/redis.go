@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // redlockNodes is how many independent servers there are: the article's five.
@@ -117,4 +119,24 @@ func (d *redisDriver) versions(ctx context.Context, all []*member) (map[string]s
 		return nil, err
 	}
 	return map[string]string{"redis_version": infoFields(v)["redis_version"]}, nil
+}
+
+// told asks for the time, which comes as seconds and microseconds.
+func (d *redisDriver) told(ctx context.Context, m *member) (time.Time, time.Duration, error) {
+	v, err := askRedis(ctx, m.addr(0), "TIME")
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	parts, _ := v.([]any)
+	if len(parts) != 2 {
+		return time.Time{}, 0, fmt.Errorf("TIME answers %v", v)
+	}
+	var n [2]int64
+	for i := range n {
+		s, _ := parts[i].(string)
+		if n[i], err = strconv.ParseInt(s, 10, 64); err != nil {
+			return time.Time{}, 0, fmt.Errorf("TIME answers %v: %w", v, err)
+		}
+	}
+	return time.Unix(n[0], n[1]*1000), time.Microsecond, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lockcheck/lockcheck/cluster"
 )
@@ -239,4 +240,8 @@ func (d *sentinelDriver) handOver(ctx context.Context, all []*member) error {
 
 func (d *sentinelDriver) versions(ctx context.Context, all []*member) (map[string]string, error) {
 	return d.redis.versions(ctx, all)
+}
+
+func (d *sentinelDriver) told(ctx context.Context, m *member) (time.Time, time.Duration, error) {
+	return d.redis.told(ctx, m)
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/lockcheck/lockcheck/clients/remains"
 	"github.com/lockcheck/lockcheck/cluster"
 )
 
@@ -26,6 +28,19 @@ func (c *Cluster) HandOver(ctx context.Context) error {
 		return fmt.Errorf("hand over on %s: %w", c.spec.Backend, err)
 	}
 	return nil
+}
+
+// Servers gives the servers that hold locks, at the addresses at which this
+// process reaches them.
+func (c *Cluster) Servers() []remains.Server {
+	_, data := NodeNames(c.spec.Backend)
+	var all []remains.Server
+	for _, m := range c.members {
+		if slices.Contains(data, m.name) {
+			all = append(all, remains.Server{Name: m.name, Addr: m.door()})
+		}
+	}
+	return all
 }
 
 // DataID names the data that a node has: it changes when the data is lost. A
@@ -83,7 +98,7 @@ func NodeNames(backend string) (all, data []string) {
 
 // Whole says what is not as it was when the cluster was started: a server that
 // does not run or is stopped, a proxy that is down or has toxics, packets that
-// are dropped.
+// are dropped, a clock that is not the real one.
 func (c *Cluster) Whole(ctx context.Context) error {
 	var errs []error
 	for _, m := range c.members {
@@ -105,6 +120,7 @@ func (c *Cluster) Whole(ctx context.Context) error {
 			}
 		}
 	}
+	errs = append(errs, c.clocksAtZero())
 	if c.proxies != nil {
 		errs = append(errs, c.proxies.whole(ctx))
 	}

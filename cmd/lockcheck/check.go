@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,12 @@ type checkFlags struct {
 	model    string
 	reentry  int
 	json     bool
+	linear   string // file for the page of what has no order
+}
+
+// newCheckFlags are those of a command line that gives none.
+func newCheckFlags() *checkFlags {
+	return &checkFlags{timeout: time.Minute, reentry: model.DefaultReentry}
 }
 
 // A checked is what check says of one file.
@@ -40,7 +47,7 @@ type checked struct {
 }
 
 func (a *app) checkCommand() *cobra.Command {
-	f := &checkFlags{}
+	f := newCheckFlags()
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Judge saved histories",
@@ -56,6 +63,7 @@ may end.`,
   lockcheck check --json a.jsonl b.jsonl.zst
   lockcheck check --property data,fencing store/latest
   lockcheck check --model fenced-mutex history.edn
+  lockcheck check --linear linear.html store/latest
   grep jepsen.util jepsen.log | lockcheck check -`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -67,9 +75,10 @@ may end.`,
 	}
 	c.Flags().StringSliceVar(&f.require, "require", nil, "properties that the verdict is made of (default: the history's own, else all but exclusion)")
 	c.Flags().StringSliceVar(&f.property, "property", nil, "show, and require, only these properties")
-	c.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "after which what is not decided is unknown")
+	c.Flags().DurationVar(&f.timeout, "timeout", f.timeout, "after which what is not decided is unknown")
 	c.Flags().StringVar(&f.model, "model", "", "judge by this model: "+strings.Join(model.Names, ", ")+" (default: lease-lock for our own histories, else a guess)")
-	c.Flags().IntVar(&f.reentry, "reentry", model.DefaultReentry, "how often one holder may hold a re-entrant mutex")
+	c.Flags().IntVar(&f.reentry, "reentry", f.reentry, "how often one holder may hold a re-entrant mutex")
+	c.Flags().StringVar(&f.linear, "linear", "", "write a page of the smallest part that has no linearization to this file, if there is one (one FILE, judged as a lease lock)")
 	c.Flags().BoolVar(&f.json, "json", false, "print the results as JSON: an object, or an array for several files")
 	return c
 }
@@ -92,6 +101,9 @@ func (f *checkFlags) validate() error {
 func (a *app) check(ctx context.Context, f *checkFlags, files []string) error {
 	if err := f.validate(); err != nil {
 		return usage(err)
+	}
+	if f.linear != "" && len(files) > 1 {
+		return usage(fmt.Errorf("--linear draws one history; there are %d files", len(files)))
 	}
 	code := exitValid
 	var all []checked
@@ -143,6 +155,10 @@ func (a *app) checkFile(ctx context.Context, f *checkFlags, file string) (checke
 		return r, exitUsage
 	}
 	res := r.Results
+	if err := drawLinear(f.linear, res); err != nil {
+		r.Error = err.Error()
+		return r, exitUsage
+	}
 	require := f.require
 	if len(f.property) > 0 {
 		for name := range res.Properties {
@@ -158,6 +174,19 @@ func (a *app) checkFile(ctx context.Context, f *checkFlags, file string) (checke
 		res.Require(require)
 	}
 	return r, codeOf(res.Verdict)
+}
+
+// drawLinear writes the page of what has no linearization, if anything has none.
+func drawLinear(file string, res *checker.Results) error {
+	if file == "" {
+		return nil
+	}
+	var page bytes.Buffer
+	found, err := res.WriteLinear(&page)
+	if err != nil || !found {
+		return err
+	}
+	return os.WriteFile(file, page.Bytes(), 0o644)
 }
 
 // A court chooses who judges a history, and hands it over.

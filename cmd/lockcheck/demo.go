@@ -198,6 +198,9 @@ func (a *app) printDemo(f *demoFlags, rows []*demoRow) error {
 		return err
 	}
 	fmt.Fprintf(a.out, "\n%s\nhistories and results: %s\n", demoLesson(rows), filepath.Join(f.o.Out, "*-gc-pause"))
+	if first != nil {
+		fmt.Fprintf(a.out, "report of the first violation: %s\n", paths(first.Result.Dir)[0])
+	}
 	return nil
 }
 

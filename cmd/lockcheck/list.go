@@ -16,6 +16,7 @@ import (
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/experiment"
 	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/nemesis/skew"
 	"github.com/lockcheck/lockcheck/scenario"
 )
 
@@ -26,7 +27,8 @@ type listed struct {
 	Runs  bool   `json:"runs"`              // on this machine
 	Why   string `json:"why_not,omitempty"` // and what mends it
 
-	Broken bool `json:"broken_on_purpose,omitempty"`
+	Library bool `json:"library,omitempty"` // a lock that people use, as it is
+	Broken  bool `json:"broken_on_purpose,omitempty"`
 }
 
 var backendAbout = map[string]string{
@@ -78,11 +80,22 @@ func list(what string) []listed {
 		for _, e := range catalog.All {
 			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")"}, e.Backends...))
 		}
+		for _, e := range catalog.Libraries {
+			l := onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")", Library: true}, e.Backends...)
+			o := experiment.Options{Client: e.Name}
+			if err := o.Missing(); err != nil && l.Runs {
+				l.Runs, l.Why = false, err.Error()
+			}
+			ls = append(ls, l)
+		}
 		for _, e := range catalog.Faulty {
 			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + ")", Broken: true}, e.Backends...))
 		}
+		for _, e := range catalog.Reported {
+			ls = append(ls, onBackends(listed{Name: e.Name, About: e.About + " (on " + strings.Join(e.Backends, ", ") + "; of a public report)"}, e.Backends...))
+		}
 	case "faults":
-		return listFaults(local.Probe(context.Background()))
+		return listFaults(local.Probe(context.Background()), skew.Probe())
 	case "scenarios":
 		for _, s := range scenario.All {
 			on := s.Backends
@@ -90,6 +103,9 @@ func list(what string) []listed {
 				on = cluster.Backends
 			}
 			ls = append(ls, onBackends(listed{Name: s.Name, About: s.About + " (on " + strings.Join(on, ", ") + ")"}, on...))
+		}
+		for _, r := range scenario.Reports {
+			ls = append(ls, listed{Name: r.Number + " " + r.Name, About: r.About + " (" + r.Source + ")", Runs: true})
 		}
 	case "properties":
 		for _, p := range checker.Properties {
@@ -100,13 +116,19 @@ func list(what string) []listed {
 }
 
 // listFaults says what each fault does, which forms it has, on which backends it
-// can work, and whether it can work here: lab is why there are no namespaces.
-func listFaults(lab error) []listed {
+// can work, and whether it can work here: lab is why there are no namespaces,
+// clocks why no clock can be moved.
+func listFaults(lab, clocks error) []listed {
 	var ls []listed
 	for _, e := range nemesis.Faults() {
 		l := listed{Name: e.Name, About: e.About}
-		if len(e.Forms) > 0 {
-			l.About += " (" + e.Name + ":" + strings.Join(e.Forms, "|") + ")"
+		if forms := e.AllForms(); len(forms) > 0 {
+			l.About += " (" + e.Name + ":" + strings.Join(forms, "|") + ")"
+		}
+		if e.Acts == nemesis.OnClocks && clocks != nil {
+			l.Why = clocks.Error()
+			ls = append(ls, l)
+			continue
 		}
 		var on []string
 		for _, b := range cluster.Backends {
@@ -150,6 +172,9 @@ func (a *app) list(ls []listed, json bool) error {
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for i, l := range ls {
+		if l.Library && (i == 0 || !ls[i-1].Library) {
+			fmt.Fprintln(w, "\nLibraries that people use, as they are:")
+		}
 		if l.Broken && (i == 0 || !ls[i-1].Broken) {
 			fmt.Fprintln(w, "\nBroken on purpose, each beside its honest twin in 'lockcheck verify':")
 		}
@@ -199,7 +224,11 @@ func examine(ctx context.Context) []listed {
 			lab.Why = fmt.Sprintf("%s: %v; %s; without it runs use --network loopback", un.Step, un.Err, un.Remedy)
 		}
 	}
-	return append([]listed{lab}, list("backends")...)
+	clocks := listed{Name: "clocks", About: "servers and workers with clocks of their own, for the clock faults", Runs: true}
+	if err := skew.Probe(); err != nil {
+		clocks.Runs, clocks.Why = false, err.Error()+"; everything else works without it"
+	}
+	return append([]listed{lab, clocks}, list("backends")...)
 }
 
 func (a *app) printExamined(ls []listed) {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -36,6 +38,7 @@ type runFlags struct {
 	renew       bool
 	plan        string
 	from        string
+	summary     string
 	json        bool
 	seed        uint64
 }
@@ -64,6 +67,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.o.Network, "network", f.o.Network, "lab (namespaces), loopback, or auto")
 	fl.StringVar(&f.o.Proxy, "proxy", f.o.Proxy, "toxiproxy on the worker links: always, or auto (only for faults that need it)")
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
+	fl.StringVar(&f.summary, "summary-file", "", "file that a summary in Markdown is added to, e.g. $GITHUB_STEP_SUMMARY")
 	fl.StringVar(&f.from, "from", "", "run directory whose parameters are taken; flags given beside it win")
 }
 
@@ -107,22 +111,38 @@ func (a *app) scenarioCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "scenario NAME",
 		Short: "A scripted, exactly timed story",
+		Long: `Tells a story, or one of the public reports D1 to D12 (docs/reports.md): those
+play their failing form and the twin without the mistake, in several variations,
+and exit with 0 if every row came out as theory says, rows with violations
+included, with 1 if one did not, and with 2 if a row had to be skipped.
+'lockcheck list scenarios' shows them all.`,
 		Example: `  lockcheck scenario gc-pause --backend etcd --store none
-  lockcheck scenario gc-pause --backend redis --client redis/set-nx-incr --store monotonic`,
+  lockcheck scenario gc-pause --backend redis --client redis/set-nx-incr --store monotonic
+  lockcheck scenario D2
+  lockcheck scenario watch-without-multi --seed 7`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage(fmt.Errorf("scenario takes one name; 'lockcheck list scenarios' shows them"))
+			}
+			if _, ok := scenario.FindReport(args[0]); ok {
+				return nil
 			}
 			_, err := scenario.Find(args[0])
 			return usage(err)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if r, ok := scenario.FindReport(args[0]); ok {
+				return a.publicReport(c, f, r)
+			}
 			f.o.Scenario = args[0]
 			return a.experiment(c, f)
 		},
 	}
 	for _, s := range scenario.All {
 		c.ValidArgs = append(c.ValidArgs, s.Name)
+	}
+	for _, r := range scenario.Reports {
+		c.ValidArgs = append(c.ValidArgs, r.Number, r.Name)
 	}
 	f.add(c)
 	return c
@@ -155,12 +175,7 @@ func (f *runFlags) settle(c *cobra.Command) error {
 	if c.Flags().Changed("renew") {
 		f.o.Renew = &f.renew
 	}
-	switch {
-	case c.Flags().Changed("seed"):
-		f.o.Seed = f.seed
-	case f.from == "":
-		f.o.Seed = rand.Uint64N(1 << 32)
-	}
+	f.drawSeed(c)
 	if f.plan != "" {
 		p, err := readPlan(f.plan)
 		if err != nil {
@@ -184,6 +199,16 @@ func (f *runFlags) settleExternal() {
 			name, addr = "", e
 		}
 		f.o.External.Nodes = append(f.o.External.Nodes, external.Node{Name: name, Endpoint: addr})
+	}
+}
+
+// drawSeed takes the seed that was given, or draws one.
+func (f *runFlags) drawSeed(c *cobra.Command) {
+	switch {
+	case c.Flags().Changed("seed"):
+		f.o.Seed = f.seed
+	case f.from == "":
+		f.o.Seed = rand.Uint64N(1 << 32)
 	}
 }
 
@@ -257,6 +282,9 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 			return a.skipped(f, err)
 		}
 	}
+	if err := f.o.Missing(); err != nil {
+		return a.skipped(f, err)
+	}
 	if left, err := a.enterLab(c.Context(), &f.o); left || err != nil {
 		return err
 	}
@@ -287,10 +315,32 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 		a.printRun(f, res)
 	}
 	code := codeOf(res.Verdict)
+	if serr := f.summarize(res); serr != nil {
+		err = errors.Join(err, serr)
+		fmt.Fprintf(a.err, "lockcheck: %v\n", serr)
+	}
 	if err != nil {
 		code = worse(code, exitFailed)
 	}
 	return ended(code, nil)
+}
+
+// summarize adds what a run came to to the summary file, if there is to be one.
+func (f *runFlags) summarize(res experiment.Result) error {
+	if f.summary == "" {
+		return nil
+	}
+	what := strings.Join(f.o.Nemesis, ", ")
+	switch {
+	case f.o.Scenario != "":
+		what = "scenario " + f.o.Scenario
+	case what == "":
+		what = "no faults"
+	}
+	s := report.RunSummary{
+		Title: fmt.Sprintf("%s on %s, %s, store %s", res.Client, res.Backend, what, res.Store), Seed: res.Seed, Dir: res.Dir, Again: f.command(res),
+	}
+	return report.AppendFile(f.summary, func(w io.Writer) error { return report.Summary(w, &res.Results, s) })
 }
 
 // planShown is how many steps of a plan are printed.
@@ -372,7 +422,17 @@ func (a *app) printRun(f *runFlags, res experiment.Result) {
 	if _, an := res.First(); an != nil {
 		a.strip(res, color)
 	}
-	report.Results(a.out, &res.Results, report.TextOptions{Color: color, Width: width(a.out), Paths: []string{res.Dir}, Again: f.command(res)})
+	report.Results(a.out, &res.Results, report.TextOptions{Color: color, Width: width(a.out), Paths: paths(res.Dir), Again: f.command(res)})
+}
+
+// paths says where to look further: the report if it could be drawn, and the run
+// directory.
+func paths(dir string) []string {
+	page := filepath.Join(dir, report.PageFile)
+	if _, err := os.Stat(page); err != nil {
+		return []string{dir}
+	}
+	return []string{page, dir}
 }
 
 // strip draws the first anomaly from the saved history.

@@ -2,8 +2,11 @@ package redisdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockcheck/lockcheck/clients"
 )
@@ -100,3 +103,39 @@ func (d *DB) Owns(ctx context.Context, name, owner string) (bool, error) {
 // Command sends a command that is no part of the honest locks. As with theirs,
 // an error reply must prove that nothing was changed.
 func (d *DB) Command(ctx context.Context, args ...any) (any, error) { return d.do(ctx, args...) }
+
+// DeleteWatched is Delete by optimistic locking: WATCH, GET, compare, and DEL in
+// a transaction that comes to nothing if the key was changed meanwhile. Without
+// the transaction the WATCH protects nothing, which is what a lock that is broken
+// on purpose shows.
+func (d *DB) DeleteWatched(ctx context.Context, name, owner string, transaction bool) (bool, error) {
+	conn := d.c.Conn()
+	defer conn.Close()
+	if _, err := do(ctx, conn, "WATCH", LockKey(name)); err != nil {
+		return false, clients.NotDone(err) // nothing was asked to be deleted
+	}
+	v, err := do(ctx, conn, "GET", LockKey(name))
+	if err != nil {
+		return false, clients.NotDone(err)
+	}
+	if v != owner {
+		_, _ = do(ctx, conn, "UNWATCH") // the answer stands; a watch left behind could only undo a later transaction
+		return false, nil
+	}
+	if !transaction {
+		v, err := do(ctx, conn, "DEL", LockKey(name))
+		return v == int64(1), err
+	}
+	var n *redis.IntCmd
+	_, err = conn.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		n = p.Del(ctx, LockKey(name))
+		return nil
+	})
+	if errors.Is(err, redis.TxFailedErr) { // changed since: it expired, unless somebody renewed it
+		if v, err = do(ctx, conn, "GET", LockKey(name)); err == nil && v != owner {
+			return false, nil
+		}
+		return false, clients.NotDone(fmt.Errorf("the key was changed during the release: %w", redis.TxFailedErr))
+	}
+	return err == nil && n.Val() == 1, err
+}
