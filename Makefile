@@ -5,7 +5,9 @@ GO ?= go
 # cgo is not needed to run; -race needs it and asks for it by itself.
 BUILD = CGO_ENABLED=0 $(GO) build
 
-.PHONY: demo verify matrix-small reports test race vet lint fuzz bench page-size e2e soak build deps deps-test clean
+# make image makes one image with every server and toxiproxy, for engines that can
+# pull none; make test-docker needs it.
+.PHONY: demo verify matrix-small reports test test-docker image race vet lint fuzz bench page-size e2e soak build deps deps-test clean
 
 demo: build
 	./bin/lockcheck demo
@@ -26,6 +28,17 @@ bin/lockcheck:
 # The etcd server has replace lines in its module, so that it needs one of its own.
 bin/etcd: tools/go.mod tools/go.sum
 	cd tools && $(BUILD) -o ../bin/etcd go.etcd.io/etcd/server/v3
+
+bin/toxiproxy-server: go.mod go.sum
+	$(BUILD) -o $@ github.com/Shopify/toxiproxy/v2/cmd/server
+
+image: bin/etcd bin/toxiproxy-server
+	./compose/image/build.sh
+
+# Needs a Docker engine; it makes the image if that is not there.
+test-docker: build bin/toxiproxy-server
+	@docker image inspect lockcheck/servers:local >/dev/null 2>&1 || $(MAKE) image
+	$(GO) test -count 1 -timeout 15m -tags docker ./cluster/docker ./cluster/external
 
 # The libraries under test are no part of lockcheck: a module of their own.
 .PHONY: bin/lockcheck-adapters

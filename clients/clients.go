@@ -129,14 +129,16 @@ type Observer interface {
 // Config is what every client is made from.
 type Config struct {
 	Backend     string
-	Endpoints   []string      // of the servers; of the sentinels for redis-sentinel
-	Master      string        // the name that the sentinels know
-	TTL         time.Duration // of leases and sessions, unless a Request says otherwise
-	RetryDelay  time.Duration // between tries, for a client that tries inside
-	NodeTimeout time.Duration // for one node of several; 0 for the client's default
-	Renew       bool          // renew in the background
-	Worker      int           // which worker this is
-	Seed        uint64        // for the client's own random choices
+	Endpoints   []string          // of the servers; of the sentinels for redis-sentinel
+	Routes      map[string]string // where to go in place of an address that a server tells; nil for there
+	Access      *Access           // nil for servers that let everybody in, in plain text
+	Master      string            // the name that the sentinels know
+	TTL         time.Duration     // of leases and sessions, unless a Request says otherwise
+	RetryDelay  time.Duration     // between tries, for a client that tries inside
+	NodeTimeout time.Duration     // for one node of several; 0 for the client's default
+	Renew       bool              // renew in the background
+	Worker      int               // which worker this is
+	Seed        uint64            // for the client's own random choices
 	Observer    Observer
 	// Options are what a single client knows and the others leave alone.
 	Options map[string]string

@@ -16,6 +16,8 @@ import (
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/clients/catalog"
 	"github.com/lockcheck/lockcheck/cluster"
+	"github.com/lockcheck/lockcheck/cluster/docker"
+	"github.com/lockcheck/lockcheck/cluster/external"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/fencedstore"
 	"github.com/lockcheck/lockcheck/generator"
@@ -26,36 +28,40 @@ import (
 
 // Options say what to run. Durations are nanoseconds in JSON.
 type Options struct {
-	Backend     string             `json:"backend"`
-	Client      string             `json:"client"`
-	ClientCmd   []string           `json:"client_cmd,omitempty"` // a program that speaks the worker protocol
-	Scenario    string             `json:"scenario,omitempty"`
-	Key         string             `json:"key,omitempty"` // that a scenario is about; "" for its own
-	Workers     int                `json:"workers"`
-	Keys        string             `json:"keys"`
-	TTL         time.Duration      `json:"ttl"`
-	Store       fencedstore.Policy `json:"store"`
-	Nemesis     []string           `json:"nemesis"`
-	Target      string             `json:"target"`
-	Interval    time.Duration      `json:"interval"`
-	AtOnce      int                `json:"at_once"`
-	Duration    time.Duration      `json:"duration"`
-	Seed        uint64             `json:"seed"`
-	Plan        []nemesis.Step     `json:"-"` // in place of one that is drawn
-	Require     []string           `json:"require"`
-	Hold        time.Duration      `json:"hold"`
-	RetryDelay  time.Duration      `json:"retry_delay"`
-	Wait        time.Duration      `json:"wait"`
-	NodeTimeout time.Duration      `json:"node_timeout,omitempty"` // for one server of several; 0 for the client's own
-	Rate        float64            `json:"rate"`
-	Renew       *bool              `json:"renew"` // nil for the client's own default
-	Persistence string             `json:"persistence"`
-	OnSuspended string             `json:"on_suspended"`
-	Network     string             `json:"network"`
-	NetworkNote string             `json:"network_note,omitempty"` // why "auto" did not choose the lab
-	Proxy       string             `json:"proxy"`
-	Stop        bool               `json:"stop_on_violation"`
-	Out         string             `json:"-"`
+	Backend      string             `json:"backend"`
+	Client       string             `json:"client"`
+	ClientCmd    []string           `json:"client_cmd,omitempty"` // a program that speaks the worker protocol
+	Scenario     string             `json:"scenario,omitempty"`
+	Key          string             `json:"key,omitempty"` // that a scenario is about; "" for its own
+	Workers      int                `json:"workers"`
+	Keys         string             `json:"keys"`
+	TTL          time.Duration      `json:"ttl"`
+	Store        fencedstore.Policy `json:"store"`
+	Nemesis      []string           `json:"nemesis"`
+	Target       string             `json:"target"`
+	Interval     time.Duration      `json:"interval"`
+	AtOnce       int                `json:"at_once"`
+	Duration     time.Duration      `json:"duration"`
+	Seed         uint64             `json:"seed"`
+	Plan         []nemesis.Step     `json:"-"` // in place of one that is drawn
+	Require      []string           `json:"require"`
+	Hold         time.Duration      `json:"hold"`
+	RetryDelay   time.Duration      `json:"retry_delay"`
+	Wait         time.Duration      `json:"wait"`
+	NodeTimeout  time.Duration      `json:"node_timeout,omitempty"` // for one server of several; 0 for the client's own
+	Rate         float64            `json:"rate"`
+	Renew        *bool              `json:"renew"` // nil for the client's own default
+	Persistence  string             `json:"persistence"`
+	OnSuspended  string             `json:"on_suspended"`
+	Provider     string             `json:"provider"`           // of the servers
+	Image        string             `json:"image,omitempty"`    // docker: one for everything
+	ExternalFile string             `json:"external,omitempty"` // external: what is there
+	External     *external.Config   `json:"-"`                  // read from it, or made of flags
+	Network      string             `json:"network"`
+	NetworkNote  string             `json:"network_note,omitempty"` // why "auto" did not choose the lab
+	Proxy        string             `json:"proxy"`
+	Stop         bool               `json:"stop_on_violation"`
+	Out          string             `json:"-"`
 }
 
 // Defaults gives the options of an ordinary run.
@@ -64,8 +70,48 @@ func Defaults() Options {
 		Backend: cluster.Redis, Workers: 5, Keys: "coarse", TTL: time.Second, Store: fencedstore.Monotonic,
 		Target: nemesis.Holder, Interval: 2 * time.Second, AtOnce: 1, Duration: 20 * time.Second,
 		Hold: 3 * time.Millisecond, RetryDelay: 10 * time.Millisecond, Wait: 5 * time.Second,
-		Persistence: "none", OnSuspended: runner.Continue, Network: local.NetworkAuto, Proxy: "auto", Out: "store",
+		Persistence: "none", OnSuspended: runner.Continue, Provider: ProviderLocal, Network: local.NetworkAuto, Proxy: "auto", Out: "store",
 	}
+}
+
+// Providers of servers, as the command line spells them.
+const (
+	ProviderLocal    = "local"    // on this machine, in the lab or on loopback
+	ProviderDocker   = "docker"   // in containers
+	ProviderExternal = "external" // they exist already
+)
+
+// Providers lists them.
+var Providers = []string{ProviderLocal, ProviderDocker, ProviderExternal}
+
+// settleExternal reads what is there.
+func (o *Options) settleExternal() (err error) {
+	if o.Provider != ProviderExternal {
+		return nil
+	}
+	if o.External == nil || len(o.External.Nodes) == 0 && o.ExternalFile != "" {
+		safe := o.External != nil && o.External.IsATestCluster
+		if o.ExternalFile == "" {
+			return fmt.Errorf("provider external needs --external FILE or --endpoint")
+		}
+		if o.External, err = external.Read(o.ExternalFile); err != nil {
+			return err
+		}
+		o.External.IsATestCluster = safe
+	}
+	return o.External.Settle(o.Backend)
+}
+
+// namespaces says whether packets between servers can be lost: where the provider
+// is local it is for the caller to know whether there is a lab.
+func (o *Options) namespaces(lab bool) bool {
+	if o.Provider == ProviderExternal {
+		return false
+	}
+	if o.Provider == ProviderDocker {
+		return docker.PacketRules() == nil
+	}
+	return lab
 }
 
 // writesInSection bounds the writes of one section.
@@ -99,7 +145,10 @@ func (o *Options) Settle() error {
 	if err := o.settleChoices(); err != nil {
 		return err
 	}
-	return o.Possible(o.Network != local.NetworkLoopback)
+	if err := o.settleExternal(); err != nil {
+		return err
+	}
+	return o.Possible(o.namespaces(o.Network != local.NetworkLoopback))
 }
 
 func (o *Options) settleClient() error {
@@ -187,6 +236,7 @@ func (o *Options) settleChoices() error {
 	}{
 		{"persistence", o.Persistence, []string{"none", "aof"}},
 		{"on-suspended", o.OnSuspended, []string{runner.Continue, runner.Pause}},
+		{"provider", o.Provider, Providers},
 		{"network", o.Network, []string{local.NetworkAuto, local.NetworkLab, local.NetworkLoopback}},
 		{"proxy", o.Proxy, []string{"auto", "always"}},
 	} {
@@ -265,6 +315,8 @@ func (o *Options) opTimeout() time.Duration {
 
 // A Machine is what a run needs of the world around it.
 type Machine struct {
+	Guardian func(args ...string) *exec.Cmd // makes the command that runs docker.Guard with an id
+
 	Worker func(o *Options) *exec.Cmd // makes the command of lockcheck's own worker
 	Log    *slog.Logger               // for warnings that people should see at once
 	Live   func(Live)                 // called a few times a second; may be nil

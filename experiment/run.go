@@ -25,6 +25,8 @@ import (
 	"github.com/lockcheck/lockcheck/clients/remains"
 	"github.com/lockcheck/lockcheck/clients/wire"
 	"github.com/lockcheck/lockcheck/cluster"
+	"github.com/lockcheck/lockcheck/cluster/docker"
+	"github.com/lockcheck/lockcheck/cluster/external"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/fencedstore"
 	"github.com/lockcheck/lockcheck/generator"
@@ -45,7 +47,7 @@ type Result struct {
 	Scenario string        `json:"scenario,omitempty"`
 	Theory   string        `json:"theory,omitempty"` // of a scenario: "as expected", or what is not
 	Seed     uint64        `json:"seed"`
-	Network  string        `json:"network"` // lab or loopback
+	Network  string        `json:"network"` // lab, loopback or docker
 	Dir      string        `json:"dir"`
 	Ready    time.Duration `json:"ready_ns"`    // from the start of the command to the servers' first answer
 	Lasted   time.Duration `json:"lasted_ns"`   // of the workload
@@ -67,7 +69,8 @@ type run struct {
 	undo    []func() error
 
 	cluster cluster.Cluster
-	lab     *local.Cluster // the same, with what faults are made of
+	lab     *local.Cluster    // the same, with what faults are made of
+	joined  *external.Cluster // the same, where lab is nil
 	network string
 	rec     *history.Recorder
 	judge   *liveJudge
@@ -165,10 +168,16 @@ func (r *run) stand(ctx context.Context) error {
 
 func (r *run) startCluster(ctx context.Context) error {
 	spec := cluster.Spec{Backend: r.o.Backend, Persistence: r.o.Persistence, Workers: r.o.Workers, Dir: r.dir.Path, Proxy: r.o.proxied(), Clocks: r.o.clocks(), SessionMax: max(r.o.TTL, time.Minute)}
+	if r.o.Provider == ProviderExternal {
+		return r.joinCluster(ctx, spec)
+	}
 	var c *local.Cluster
 	var err error
 	r.network = local.NetworkLoopback
-	if local.Inside() {
+	if r.o.Provider == ProviderDocker {
+		r.network = docker.Name
+		c, err = docker.Start(ctx, spec, docker.Options{Image: r.o.Image, Guardian: r.m.Guardian})
+	} else if local.Inside() {
 		r.network = local.NetworkLab
 		c, err = local.Lab(ctx, spec)
 	} else {
@@ -188,6 +197,29 @@ func (r *run) startCluster(ctx context.Context) error {
 	return nil
 }
 
+// joinCluster takes servers that exist.
+func (r *run) joinCluster(ctx context.Context, spec cluster.Spec) error {
+	c, err := external.Start(ctx, r.o.External, spec)
+	if err != nil {
+		return err
+	}
+	r.cluster, r.joined, r.network = c, c, external.Name
+	r.later(func() error {
+		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+		defer cancel()
+		return c.Close(cctx)
+	})
+	return nil
+}
+
+// leader asks the servers who leads.
+func (r *run) leader(ctx context.Context) (string, error) {
+	if r.lab == nil {
+		return r.joined.Leader(ctx)
+	}
+	return r.lab.Leader(ctx)
+}
+
 // draw gives the plan: the one that was handed over, or one from the seed.
 func (r *run) draw() []nemesis.Step {
 	if len(r.o.Plan) > 0 {
@@ -195,7 +227,7 @@ func (r *run) draw() []nemesis.Step {
 	}
 	return nemesis.Plan(generator.Stream(r.o.Seed, generator.StreamNemesis), nemesis.Config{
 		Faults: r.o.Nemesis, Target: r.o.Target, Interval: r.o.Interval, Duration: r.o.Duration,
-		Quiet: r.o.quiet(), TTL: r.o.TTL, AtOnce: r.o.AtOnce, Setting: r.o.setting(r.network == local.NetworkLab),
+		Quiet: r.o.quiet(), TTL: r.o.TTL, AtOnce: r.o.AtOnce, Setting: r.o.setting(r.cuts()),
 	})
 }
 
@@ -260,6 +292,9 @@ func (r *run) startRunner() error {
 		Backend: r.o.Backend, Client: r.o.Client, Master: cluster.MasterName,
 		TTL: r.o.TTL.Nanoseconds(), RetryDelay: r.o.RetryDelay.Nanoseconds(), Seed: r.o.Seed,
 		Renew: r.o.Renew != nil && *r.o.Renew, NodeTimeout: r.o.NodeTimeout.Nanoseconds(),
+	}
+	if r.joined != nil {
+		set.Access, set.Prefix, set.Master = r.joined.Access(), r.joined.Prefix(), r.joined.Master()
 	}
 	if s, err := scenario.Find(r.o.Scenario); err == nil {
 		set.Options = s.Options
@@ -370,7 +405,7 @@ func (r *run) perform(ctx context.Context) error {
 			return err
 		}
 		stage := &scenario.Stage{
-			Runner: r.runner, Setting: r.o.setting(r.network == local.NetworkLab), Leader: r.lab.Leader,
+			Runner: r.runner, Setting: r.o.setting(r.cuts()), Leader: r.leader,
 			Key: cmp.Or(r.o.Key, scenario.Key), TTL: r.o.TTL, Retry: r.o.RetryDelay, Look: func(ctx context.Context) { r.look(ctx, cmp.Or(r.o.Key, scenario.Key)) }, Rand: generator.Stream(r.o.Seed, generator.StreamScenario),
 		}
 		if err := stage.Tell(ctx, s); err != nil {
@@ -402,6 +437,9 @@ const lookWithin = 2 * time.Second
 // look asks the servers what stands for a lock and records it. It is for the
 // words of a finding, so it costs no verdict.
 func (r *run) look(ctx context.Context, key string) {
+	if r.lab == nil {
+		return // servers that are not ours are asked nothing beyond what the locks ask
+	}
 	lctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	standing, err := remains.Of(lctx, r.o.Backend, key, r.lab.Servers())
@@ -486,7 +524,8 @@ const wholeWithin = 5 * time.Second
 func (r *run) whole(ctx context.Context) error {
 	wctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wholeWithin)
 	defer cancel()
-	if err := r.lab.Whole(wctx); err != nil {
+	whole := r.cluster.(interface{ Whole(context.Context) error })
+	if err := whole.Whole(wctx); err != nil {
 		return fmt.Errorf("the lab was not whole after the run: %w", err)
 	}
 	return nil

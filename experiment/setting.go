@@ -18,8 +18,15 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 	set := nemesis.Setting{Backend: o.Backend, Workers: o.Workers, Namespaces: namespaces}
 	set.Nodes, set.Data = local.NodeNames(o.Backend)
 	set.Durable = local.Durable(cluster.Spec{Backend: o.Backend, Persistence: o.Persistence})
-	set.Bypass = o.Backend == cluster.Sentinel
 	set.Clocks = probeClocks
+	if o.Provider == ProviderExternal {
+		set.Nodes, set.Data = o.External.Names()
+		set.External, set.Links = true, o.External.Toxiproxy != nil
+		return set
+	}
+	set.Containers = o.Provider == ProviderDocker
+	// Our own clients take the routes that containers need.
+	set.Bypass = o.Backend == cluster.Sentinel && !(set.Containers && len(o.ClientCmd) == 0)
 	switch o.Backend {
 	case cluster.Redis:
 		set.Leads = true // alone
@@ -30,6 +37,9 @@ func (o *Options) setting(namespaces bool) nemesis.Setting {
 	}
 	return set
 }
+
+// PossibleHere is Possible where this process is.
+func (o *Options) PossibleHere() error { return o.Possible(o.namespaces(local.Inside())) }
 
 // probeClocks tries once whether the clock of a process can be moved here.
 var probeClocks = sync.OnceValue(skew.Probe)
@@ -57,7 +67,13 @@ func (o *Options) Possible(namespaces bool) error {
 
 // system is what the faults of a run act on.
 func (r *run) system() nemesis.System {
-	sys := nemesis.System{Setting: r.o.setting(r.network == local.NetworkLab), Servers: r.lab, Links: r.lab}
+	if r.lab == nil {
+		return nemesis.System{Setting: r.o.setting(false), Links: r.cluster}
+	}
+	sys := nemesis.System{Setting: r.o.setting(r.cuts()), Servers: r.lab, Links: r.lab}
+	if r.lab.Boxed() {
+		sys.Boxes = r.lab
+	}
 	if r.o.clocks() {
 		sys.Clocks = r.lab
 	}
@@ -66,6 +82,9 @@ func (r *run) system() nemesis.System {
 	}
 	return sys
 }
+
+// cuts reports whether packets between the servers can be lost.
+func (r *run) cuts() bool { return r.lab != nil && r.lab.Cuts() }
 
 // packets makes a cluster what partitions act on.
 type packets struct{ *local.Cluster }

@@ -113,6 +113,9 @@ type Setting struct {
 	Talk       bool     // the nodes talk to one another
 	Durable    bool     // a node that is restarted with its data has it
 	Namespaces bool     // every node has a network of its own
+	Containers bool     // the servers are in containers, and a node can be taken off the network as a whole
+	External   bool     // the servers are not ours: they are left alone
+	Links      bool     // of an external cluster: it has a toxiproxy
 	Bypass     bool     // clients learn addresses from servers: without namespaces they go past the proxies
 
 	Clocks func() error // says why no clock of a process can be moved here; nil for always possible
@@ -121,12 +124,22 @@ type Setting struct {
 // refuse says why a kind of fault cannot work in a setting.
 func (e Entry) refuse(set Setting, form string) error {
 	switch {
+	case set.External && (e.Acts == OnNodes || e.Acts == BetweenNodes):
+		return fmt.Errorf("%s is not offered with --provider external: lockcheck leaves servers alone that it did not start", e.Name)
+	case set.External && e.Acts == OnLinks && !set.Links:
+		return fmt.Errorf("%s needs a toxiproxy, and the external cluster was given none (toxiproxy: in its file)", e.Name)
 	case e.Acts == BetweenNodes && !set.Talk:
 		return fmt.Errorf("%s cannot work on %s: its servers do not talk to one another", e.Name, set.Backend)
-	case e.Acts == BetweenNodes && !set.Namespaces:
+	case e.Acts == BetweenNodes && !set.Namespaces && !set.Containers:
 		return fmt.Errorf("%s needs the lab's namespaces, and on the loopback network there are none", e.Name)
-	case e.Acts == OnLinks && set.Bypass && !set.Namespaces:
+	case e.Acts == OnLinks && set.Bypass && set.Containers:
+		return fmt.Errorf("%s cannot work on %s in containers with this client: it is told the servers' own addresses and goes past the proxies", e.Name, set.Backend)
+	case e.Acts == OnLinks && set.Bypass && !set.Namespaces && !set.External:
 		return fmt.Errorf("%s cannot work on %s on the loopback network: clients are told the servers' own addresses and go past the proxies", e.Name, set.Backend)
+	case e.Acts == OnClocks && set.External:
+		return fmt.Errorf("%s is not offered with --provider external", e.Name)
+	case e.Acts == OnClocks && set.Containers && !onWorkersClock(form):
+		return fmt.Errorf("%s of servers is not available in containers: they are not started by lockcheck's launcher (the clocks of workers can be moved)", e.Name)
 	case e.Acts == OnClocks && set.Clocks != nil:
 		if err := set.Clocks(); err != nil {
 			return fmt.Errorf("%s cannot work here: %w", e.Name, err)

@@ -31,13 +31,14 @@ var failoverEntry = Entry{
 		return nil
 	},
 	New: func(_ context.Context, sys System, s Step) (Fault, error) {
-		return Failover{Servers: sys.Servers, Form: s.Form}, nil
+		return Failover{Servers: sys.Servers, Boxes: sys.Boxes, Form: s.Form}, nil
 	},
 }
 
 // Failover makes another server lead.
 type Failover struct {
 	Servers Servers
+	Boxes   Boxes // of servers in containers; else nil
 	Form    string
 	// Act replaces what takes the lead away, for the test.
 	Act func(context.Context) error
@@ -76,11 +77,17 @@ func (f Failover) Inject(ctx context.Context, ts []Target) (Evidence, Heal, erro
 func (f Failover) mechanism(old Target) (act func(context.Context) error, heal Heal) {
 	switch f.Form {
 	case LoseKilled:
-		act = func(ctx context.Context) error { return errors.Join(f.Servers.Kill(old.Node), gone(ctx, old.OS)) }
+		act = func(ctx context.Context) error {
+			return errors.Join(f.Servers.Kill(old.Node), ended(ctx, f.Boxes, old))
+		}
 		return act, func(ctx context.Context) (Evidence, error) {
 			return nil, startAgain(ctx, f.Servers, true, []string{old.Node})
 		}
 	case LosePaused:
+		if f.Boxes != nil {
+			act = func(ctx context.Context) error { return f.Boxes.Freeze(ctx, old.Node) }
+			return act, func(ctx context.Context) (Evidence, error) { return nil, thawBox(ctx, f.Boxes, old) }
+		}
 		act = func(context.Context) error { return signalOne(old.OS, syscall.SIGSTOP) }
 		return act, func(ctx context.Context) (Evidence, error) {
 			return nil, thaw(ctx, old, signalOne, halted)

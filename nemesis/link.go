@@ -304,6 +304,9 @@ func linkEntry(name, about string, on []string, toxic func(Step) (string, toxipr
 func drawLinks(rng *rand.Rand, set Setting, on []string) string {
 	on = slices.DeleteFunc(slices.Clone(on), func(l string) bool {
 		several := len(set.Data) > 2
+		if set.External && (l == Store || l == All) {
+			return true // the store is on this machine, and no toxiproxy before it
+		}
 		return (l == Majority || l == Minority) && !several || l == Leader && !(several && set.Leads)
 	})
 	return on[rng.IntN(len(on))]

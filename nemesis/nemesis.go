@@ -47,6 +47,7 @@ type System struct {
 	Servers Servers
 	Network Network
 	Links   Links
+	Boxes   Boxes // nil unless the servers are in containers
 	Clocks  Clocks
 }
 

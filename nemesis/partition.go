@@ -35,6 +35,9 @@ var partitionEntry = Entry{
 	Aims:  []string{All, Leader, Random},
 	Forms: []string{One, Alone, Halves, Ring, Bridge, Replicas},
 	Possible: func(set Setting, form string) error {
+		if set.Containers && !set.Namespaces && form != One && form != Alone {
+			return fmt.Errorf("partition:%s needs packet rules, which need root on the engine's own Linux machine; without them there are partition:%s and partition:%s", form, One, Alone)
+		}
 		if form == Alone && !set.Leads {
 			return fmt.Errorf("partition:leader cannot work on %s: it has no leader", set.Backend)
 		}
@@ -43,8 +46,11 @@ var partitionEntry = Entry{
 		}
 		return nil
 	},
-	Draw: func(rng *rand.Rand, _ Config, s *Step) {
+	Draw: func(rng *rand.Rand, cfg Config, s *Step) {
 		s.Way = []string{Both, Both, In, Out}[rng.IntN(4)]
+		if cfg.Setting.Containers && !cfg.Setting.Namespaces {
+			s.Way = Both
+		}
 		switch {
 		case s.Form == Replicas:
 			s.Target, s.Way = Leader, Out
@@ -61,6 +67,12 @@ var partitionEntry = Entry{
 		}
 	},
 	New: func(_ context.Context, sys System, s Step) (Fault, error) {
+		if sys.Network == nil && sys.Boxes != nil {
+			if s.Way != "" && s.Way != Both {
+				return nil, fmt.Errorf("partition one way (%s) needs packet rules", s.Way)
+			}
+			return Detached{Boxes: sys.Boxes}, nil
+		}
 		return Partition{Network: sys.Network, Nodes: sys.Nodes, Data: sys.Data, Form: s.Form, Way: s.Way, Pick: s.Pick}, nil
 	},
 }

@@ -26,7 +26,7 @@ var serverKillEntry = Entry{
 		return nil
 	},
 	New: func(_ context.Context, sys System, s Step) (Fault, error) {
-		return ServerKill{Servers: sys.Servers, Keep: s.Form != Lose}, nil
+		return ServerKill{Servers: sys.Servers, Boxes: sys.Boxes, Keep: s.Form != Lose}, nil
 	},
 }
 
@@ -34,6 +34,7 @@ var serverKillEntry = Entry{
 // at once, since one alone may wait for the others.
 type ServerKill struct {
 	Servers Servers
+	Boxes   Boxes // of servers in containers; else nil
 	Keep    bool
 	// Kill replaces what kills, for the test.
 	Kill func(node string) error
@@ -64,7 +65,7 @@ func (k ServerKill) Inject(ctx context.Context, ts []Target) (Evidence, Heal, er
 			err = kill(t.Node)
 		}
 		if err == nil {
-			err = gone(ctx, t.OS)
+			err = ended(ctx, k.Boxes, t)
 		}
 		if err != nil {
 			return nil, nil, undone(ctx, heal, RestartWithin, fmt.Errorf("kill %v: %w", t, err))

@@ -11,7 +11,9 @@ var serverPauseEntry = Entry{
 	About: "stop servers (SIGSTOP) and continue them later; what was sent to them waits in their sockets",
 	Acts:  OnNodes,
 	Aims:  nodeAims,
-	New:   func(context.Context, System, Step) (Fault, error) { return ServerPause{}, nil },
+	New: func(_ context.Context, sys System, _ Step) (Fault, error) {
+		return ServerPause{Boxes: sys.Boxes}, nil
+	},
 }
 
 // nodeAims are the targets of a fault on server processes.
@@ -20,6 +22,7 @@ var nodeAims = []string{Leader, Random, Majority, Minority, All}
 // ServerPause stops server processes with SIGSTOP; the heal is SIGCONT. They
 // keep their connections, and what is sent to them is answered later.
 type ServerPause struct {
+	Boxes Boxes // of servers in containers, which are stopped as a whole; else nil
 	// Stop replaces the signal that stops, for the test.
 	Stop func(*os.Process) error
 }
@@ -30,6 +33,9 @@ func (ServerPause) Name() string { return serverPauseEntry.Name }
 // Inject stops the targets. The evidence is the state that the kernel shows for
 // every thread of each server: T.
 func (p ServerPause) Inject(ctx context.Context, ts []Target) (Evidence, Heal, error) {
+	if p.Boxes != nil {
+		return freezeBoxes(ctx, p.Boxes, ts, nil)
+	}
 	return freeze(ctx, ts, p.Stop, signalOne, halted)
 }
 

@@ -111,6 +111,9 @@ func (w *Worker) session(ctx context.Context) (*conn, error) {
 	set := w.r.cfg.Setup
 	set.Protocol, set.Worker, set.Process = wire.Version, w.index, int64(number)
 	set.Endpoints, set.Store = w.r.cfg.Place.Endpoints(w.index), w.r.cfg.Place.StoreURL(w.index)
+	if p, ok := w.r.cfg.Place.(routed); ok {
+		set.Routes = p.Routes(w.index)
+	}
 	c.send(wire.Command{ID: id, Op: wire.Init, Init: &set, Timeout: within.Nanoseconds()})
 	return c, w.awaitSession(ctx, c, id, within, answer)
 }
@@ -334,4 +337,10 @@ func (w *Worker) shut() {
 		c.end()
 		<-c.gone
 	}
+}
+
+// routed is a Place whose servers tell of addresses that a worker reaches another
+// way.
+type routed interface {
+	Routes(worker int) map[string]string
 }

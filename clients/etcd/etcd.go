@@ -52,10 +52,10 @@ func New(ctx context.Context, cfg clients.Config) (clients.Lock, error) {
 func connect(ctx context.Context, cfg clients.Config) (*Lock, error) {
 	l := &Lock{cfg: cfg, obs: hold.Observer(cfg.Observer)}
 	var err error
-	if l.members, err = open(cfg.Endpoints, cfg.Worker); err != nil {
+	if l.members, err = open(cfg.Endpoints, cfg.Worker, cfg.Access); err != nil {
 		return nil, err
 	}
-	if l.outside, err = open(cfg.Endpoints, cfg.Worker); err != nil {
+	if l.outside, err = open(cfg.Endpoints, cfg.Worker, cfg.Access); err != nil {
 		l.members.close()
 		return nil, err
 	}

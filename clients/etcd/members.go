@@ -39,14 +39,24 @@ type members struct {
 	current atomic.Uint32
 }
 
-func open(endpoints []string, first int) (*members, error) {
+func open(endpoints []string, first int, access *clients.Access) (*members, error) {
 	if len(endpoints) == 0 {
 		return nil, errors.New("etcd needs the addresses of its members")
+	}
+	secure, err := access.Config()
+	if err != nil {
+		return nil, err
 	}
 	m := &members{}
 	m.current.Store(uint32(first) % uint32(len(endpoints)))
 	for _, e := range endpoints {
-		c, err := clientv3.New(settings(e))
+		cfg := settings(e)
+		cfg.TLS = secure
+		cfg.Username, cfg.Password = access.Login()
+		if secure != nil {
+			cfg.Endpoints = []string{"https://" + e}
+		}
+		c, err := clientv3.New(cfg)
 		if err != nil {
 			m.close()
 			return nil, fmt.Errorf("client for %s: %w", e, err)

@@ -52,7 +52,7 @@ func TestSentOnce(t *testing.T) {
 		status.Error(codes.Internal, "broken"),
 	} {
 		addr, calls := stub(t, failure)
-		m, err := open([]string{addr}, 0)
+		m, err := open([]string{addr}, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestNoLeader(t *testing.T) {
 	failure := status.Error(codes.Unavailable, "etcdserver: no leader")
 	one, first := stub(t, failure)
 	two, second := stub(t, failure)
-	m, err := open([]string{one, two}, 0)
+	m, err := open([]string{one, two}, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,16 +108,20 @@ func newLock(ctx context.Context, cfg clients.Config, k kind, instead func(*redi
 }
 
 func open(cfg clients.Config) (*redisdb.DB, error) {
+	auth, err := redisdb.AuthOf(cfg.Access)
+	if err != nil {
+		return nil, err
+	}
 	if cfg.Backend == Sentinel {
 		if len(cfg.Endpoints) == 0 || cfg.Master == "" {
 			return nil, errors.New("redis-sentinel needs the sentinels' addresses and the master's name")
 		}
-		return redisdb.Failover(cfg.Master, cfg.Endpoints), nil
+		return redisdb.Failover(cfg.Master, cfg.Endpoints, cfg.Routes, auth), nil
 	}
 	if len(cfg.Endpoints) != 1 {
 		return nil, fmt.Errorf("redis needs one address, not %v", cfg.Endpoints)
 	}
-	return redisdb.Single(cfg.Endpoints[0]), nil
+	return redisdb.Single(cfg.Endpoints[0], auth), nil
 }
 
 // Acquire is one try. Its lease counts from its beginning.

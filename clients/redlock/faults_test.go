@@ -31,7 +31,7 @@ func newWires(t *testing.T, change func(*clients.Config)) *wires {
 // free reports whether nobody has the key on server i.
 func (w *wires) free(t *testing.T, i int, key string) bool {
 	t.Helper()
-	db := redisdb.Single(w.servers[i].Addr)
+	db := redisdb.Single(w.servers[i].Addr, redisdb.Auth{})
 	defer db.Close()
 	ok, err := db.Set(servertest.Within(t, 5*time.Second), key, "probe", time.Millisecond)
 	if err != nil {

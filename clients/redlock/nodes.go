@@ -30,13 +30,13 @@ type nodes struct {
 	within time.Duration
 }
 
-func open(addrs []string, within time.Duration, node func(*redisdb.DB) Node) nodes {
+func open(addrs []string, auth redisdb.Auth, within time.Duration, node func(*redisdb.DB) Node) nodes {
 	if within <= 0 {
 		within = nodeWithin
 	}
 	n := nodes{within: within}
 	for _, a := range addrs {
-		n.dbs = append(n.dbs, node(redisdb.Single(a)))
+		n.dbs = append(n.dbs, node(redisdb.Single(a, auth)))
 	}
 	return n
 }

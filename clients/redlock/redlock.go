@@ -104,8 +104,12 @@ func (r Rules) Lock(ctx context.Context, cfg clients.Config) (*Lock, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("redlock needs the addresses of its servers")
 	}
+	auth, err := redisdb.AuthOf(cfg.Access)
+	if err != nil {
+		return nil, err
+	}
 	l := &Lock{rules: r, cfg: cfg, obs: hold.Observer(cfg.Observer), quorum: r.Quorum(len(cfg.Endpoints))}
-	l.nodes = open(cfg.Endpoints, cfg.NodeTimeout, r.Node)
+	l.nodes = open(cfg.Endpoints, auth, cfg.NodeTimeout, r.Node)
 	if err := l.hello(ctx); err != nil {
 		l.nodes.close()
 		return nil, fmt.Errorf("reach a majority of %v: %w", cfg.Endpoints, err)

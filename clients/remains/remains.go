@@ -126,7 +126,7 @@ func onRedis(ctx context.Context, key string, servers []Server) ([]history.Stand
 	var ss []history.Standing
 	var errs []error
 	for _, srv := range servers {
-		db := redisdb.Single(srv.Addr)
+		db := redisdb.Single(srv.Addr, redisdb.Auth{})
 		v, err := db.Command(ctx, "PTTL", redisdb.LockKey(key))
 		errs = append(errs, err, db.Close())
 		life, _ := v.(int64)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,6 +81,7 @@ type session struct {
 	cancel context.CancelFunc
 	lock   clients.Lock
 	store  *StoreClient
+	prefix string // of the locks' names on the servers
 	mu     sync.Mutex
 	grants map[uint64]clients.Grant
 }
@@ -142,9 +144,9 @@ func (s *server) begin(ctx context.Context, set Setup) (Message, error) {
 		return Message{}, err
 	}
 	sctx, cancel := context.WithCancel(ctx)
-	ses := &session{srv: s, ctx: sctx, cancel: cancel, store: NewStoreClient(set.Store), grants: map[uint64]clients.Grant{}}
+	ses := &session{srv: s, ctx: sctx, cancel: cancel, store: NewStoreClient(set.Store), prefix: set.Prefix, grants: map[uint64]clients.Grant{}}
 	lock, err := newLock(sctx, clients.Config{
-		Backend: set.Backend, Endpoints: set.Endpoints, Master: set.Master,
+		Backend: set.Backend, Endpoints: set.Endpoints, Routes: set.Routes, Access: set.Access, Master: set.Master,
 		TTL: time.Duration(set.TTL), RetryDelay: time.Duration(set.RetryDelay), NodeTimeout: time.Duration(set.NodeTimeout),
 		Renew: set.Renew, Worker: set.Worker, Seed: set.Seed, Observer: ses, Options: set.Options,
 	})
@@ -192,11 +194,11 @@ func (s *server) endSession() {
 func (s *session) do(ctx context.Context, c Command) Message {
 	switch c.Op {
 	case Acquire:
-		g, err := s.lock.Acquire(ctx, clients.Request{Key: c.Key, ID: c.Grant, TTL: time.Duration(c.TTL), Wait: time.Duration(c.Wait)})
+		g, err := s.lock.Acquire(ctx, clients.Request{Key: s.prefix + c.Key, ID: c.Grant, TTL: time.Duration(c.TTL), Wait: time.Duration(c.Wait)})
 		if err != nil {
 			return failed(err)
 		}
-		g.ID, g.Key = c.Grant, c.Key
+		g.ID, g.Key = c.Grant, s.prefix+c.Key
 		s.keep(g)
 		return granted(g)
 	case Renew, Check:
@@ -262,7 +264,7 @@ func (s *session) grant(c Command) clients.Grant {
 	if g, ok := s.grants[c.Grant]; ok {
 		return g
 	}
-	return clients.Grant{ID: c.Grant, Key: c.Key}
+	return clients.Grant{ID: c.Grant, Key: s.prefix + c.Key}
 }
 
 func granted(g clients.Grant) Message {
@@ -300,7 +302,7 @@ func failed(err error) Message {
 func (s *session) Mark(ctx context.Context, key string, grant uint64) (uint64, error) {
 	id, acked := s.srv.newMark()
 	defer s.srv.dropMark(id)
-	s.srv.send(Message{Event: MarkEvent, Mark: id, Key: key, Grant: grant})
+	s.srv.send(Message{Event: MarkEvent, Mark: id, Key: strings.TrimPrefix(key, s.prefix), Grant: grant})
 	select {
 	case <-acked:
 		return id, nil
@@ -316,7 +318,7 @@ func (s *session) Tell(e clients.Event) {
 	if s.ctx.Err() != nil {
 		return // an ended session has nothing to say
 	}
-	m := Message{Event: e.F, Key: e.Key, Grant: e.Grant, Valid: valid(e.Valid), Session: e.Session, Mark: e.Mark}
+	m := Message{Event: e.F, Key: strings.TrimPrefix(e.Key, s.prefix), Grant: e.Grant, Valid: valid(e.Valid), Session: e.Session, Mark: e.Mark}
 	if e.Err != nil {
 		m.Error = e.Err.Error()
 	}

@@ -3,6 +3,8 @@
 // A worker never tells the time; the runner stamps what it sends and receives.
 package wire
 
+import "github.com/lockcheck/lockcheck/clients"
+
 // Version of the protocol, told in init.
 const Version = 1
 
@@ -53,19 +55,26 @@ type Command struct {
 
 // Setup begins a session: the worker drops whatever it had and connects anew.
 type Setup struct {
-	Protocol    int      `json:"protocol"`
-	Worker      int      `json:"worker"`
-	Process     int64    `json:"process"` // the number of this session in the history
-	Backend     string   `json:"backend"`
-	Client      string   `json:"client"`
-	Endpoints   []string `json:"endpoints"`
-	Master      string   `json:"master,omitempty"` // redis-sentinel: the master's name
-	Store       string   `json:"store"`            // URL of the fenced store
-	TTL         int64    `json:"ttl"`
-	RetryDelay  int64    `json:"retry_delay"`
-	NodeTimeout int64    `json:"node_timeout,omitempty"`
-	Renew       bool     `json:"renew"`
-	Seed        uint64   `json:"seed"`
+	Protocol  int      `json:"protocol"`
+	Worker    int      `json:"worker"`
+	Process   int64    `json:"process"` // the number of this session in the history
+	Backend   string   `json:"backend"`
+	Client    string   `json:"client"`
+	Endpoints []string `json:"endpoints"`
+	Master    string   `json:"master,omitempty"` // redis-sentinel: the master's name
+	// Routes say where this worker reaches the servers that other servers tell of,
+	// by the addresses that they tell.
+	Routes map[string]string `json:"routes,omitempty"`
+	// Prefix comes before the name of every lock, on the servers only.
+	Prefix string `json:"prefix,omitempty"`
+	// Access is what the servers ask of a client. It is secret.
+	Access      *clients.Access `json:"access,omitempty"`
+	Store       string          `json:"store"` // URL of the fenced store
+	TTL         int64           `json:"ttl"`
+	RetryDelay  int64           `json:"retry_delay"`
+	NodeTimeout int64           `json:"node_timeout,omitempty"`
+	Renew       bool            `json:"renew"`
+	Seed        uint64          `json:"seed"`
 	// Options are what a single client knows and the others leave alone.
 	Options map[string]string `json:"options,omitempty"`
 }

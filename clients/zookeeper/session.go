@@ -17,6 +17,7 @@ import (
 // expired: an epoch is the life of one.
 type session struct {
 	conn   *zk.Conn
+	acl    []zk.ACL // of what is created
 	hosts  *servers
 	dialer *dialer
 	cut    context.CancelFunc // ends the dialer and its connections
@@ -44,7 +45,12 @@ func open(cfg clients.Config, obs clients.Observer) (*session, error) {
 		cut()
 		return nil, err
 	}
-	s.conn = conn
+	s.conn, s.acl = conn, zk.WorldACL(zk.PermAll)
+	if user, password := cfg.Access.Login(); user != "" {
+		s.acl = zk.AuthACL(zk.PermAll)
+		// The library keeps it, and repeats it in each new session.
+		go func() { _ = conn.AddAuth("digest", []byte(user+":"+password)) }()
+	}
 	return s, nil
 }
 

@@ -160,7 +160,7 @@ func reserve(ctx context.Context, d time.Duration) (context.Context, context.Can
 func (l *Lock) enqueue(ctx context.Context, epoch uint64, name string) (string, error) {
 	owner := hold.NewOwner()
 	create := func(c *zk.Conn) (string, error) {
-		return c.Create(Dir(name)+"/"+prefix(owner), []byte(owner), l.rules.Flags, zk.WorldACL(zk.PermAll))
+		return c.Create(Dir(name)+"/"+prefix(owner), []byte(owner), l.rules.Flags, l.s.acl)
 	}
 	node, err := send(ctx, l.s, create)
 	if errors.Is(err, zk.ErrNoNode) { // the first contender ever
@@ -213,7 +213,7 @@ func (l *Lock) find(ctx context.Context, name, owner string, unknown error) (str
 func (l *Lock) parents(ctx context.Context, name string) error {
 	for _, p := range []string{root, Dir(name)} {
 		_, err := send(ctx, l.s, func(c *zk.Conn) (string, error) {
-			return c.Create(p, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+			return c.Create(p, nil, zk.FlagPersistent, l.s.acl)
 		})
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return fmt.Errorf("create %s: %w", p, err)

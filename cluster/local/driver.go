@@ -54,6 +54,11 @@ func newDriver(spec cluster.Spec) (driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newDriverOf(spec, paths)
+}
+
+// newDriverOf returns the driver of a backend whose programs are there.
+func newDriverOf(spec cluster.Spec, paths map[string]string) (driver, error) {
 	aof := false
 	switch spec.Persistence {
 	case "", "none":
@@ -137,7 +142,7 @@ func each(ms []*member, f func(*member) error) error {
 // listening waits until m's first port accepts connections.
 func listening(ctx context.Context, m *member) error {
 	return poll(ctx, "connect to "+m.name, func(ctx context.Context) error {
-		conn, err := dial(ctx, m.addr(0))
+		conn, err := dial(ctx, m.door())
 		if err == nil {
 			conn.Close()
 		}
@@ -148,7 +153,7 @@ func listening(ctx context.Context, m *member) error {
 func clientAddrs(ms ...*member) []string {
 	var addrs []string
 	for _, m := range ms {
-		addrs = append(addrs, m.addr(0))
+		addrs = append(addrs, m.door())
 	}
 	return addrs
 }

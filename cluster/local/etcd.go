@@ -86,7 +86,7 @@ func (d *etcdDriver) rejoined(ctx context.Context, m *member, _ []*member) error
 	if err := listening(ctx, m); err != nil {
 		return err
 	}
-	c, err := etcdClient(m.addr(0))
+	c, err := etcdClient(m.door())
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", m.name, err)
 	}
@@ -161,7 +161,7 @@ func (d *etcdDriver) handOver(ctx context.Context, all []*member) error {
 	if err != nil {
 		return fmt.Errorf("ask who is to lead: %w", err)
 	}
-	c, err := etcdClient(all[i].addr(0))
+	c, err := etcdClient(all[i].door())
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", name, err)
 	}
@@ -200,17 +200,17 @@ func (d *etcdDriver) leader(ctx context.Context, all []*member) (string, error) 
 // etcdStatus looks at the port first: where it is closed, the library waits for
 // as long as it may.
 func etcdStatus(ctx context.Context, m *member) (*clientv3.StatusResponse, error) {
-	conn, err := dial(ctx, m.addr(0))
+	conn, err := dial(ctx, m.door())
 	if err != nil {
 		return nil, err
 	}
 	conn.Close()
-	c, err := etcdClient(m.addr(0))
+	c, err := etcdClient(m.door())
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	return c.Status(ctx, m.addr(0))
+	return c.Status(ctx, m.door())
 }
 
 func (d *etcdDriver) versions(ctx context.Context, all []*member) (map[string]string, error) {

@@ -177,7 +177,7 @@ func (c *Cluster) Cut(node string, from ...string) error {
 func (c *Cluster) HealCuts() error {
 	var errs []error
 	for _, m := range c.members {
-		if h, ok := m.host.(cutter); ok {
+		if h, err := c.cutter(m.name); err == nil {
 			if err := h.undrop(); err != nil {
 				errs = append(errs, fmt.Errorf("heal %s: %w", m.name, err))
 			}
@@ -204,9 +204,14 @@ func (c *Cluster) cutter(node string) (cutter, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, ok := m.host.(cutter)
-	if !ok {
-		return nil, ErrNoNamespaces
+	switch h := m.host.(type) {
+	case cutter:
+		return h, nil
+	case *boxHost:
+		if h.rules != nil {
+			return h.rules, nil
+		}
+		return nil, ErrNoRules
 	}
-	return h, nil
+	return nil, ErrNoNamespaces
 }

@@ -72,6 +72,7 @@ type Cluster struct {
 type place struct {
 	host      host
 	endpoints []string
+	links     []string // the addresses of all nodes, as the worker is to use them
 	storeAddr string
 	clock     *clock
 }
@@ -144,9 +145,11 @@ func (c *Cluster) prepare() error {
 		if err != nil {
 			return fmt.Errorf("make a place for %s: %w", r.name, err)
 		}
-		clock, err := c.newClock()
-		if err != nil {
-			return fmt.Errorf("make a place for %s: %w", r.name, err)
+		var clock *clock
+		if !c.Boxed() { // an engine starts its servers itself
+			if clock, err = c.newClock(); err != nil {
+				return fmt.Errorf("make a place for %s: %w", r.name, err)
+			}
 		}
 		c.members = append(c.members, &member{
 			name: r.name, role: r.role, host: h, ports: ports, clock: clock,
@@ -233,7 +236,9 @@ func supervise(ctx context.Context, ms []*member, f func(context.Context) error)
 // makeWorkers makes the workers' places and, if asked, their proxies: all before
 // the first worker starts.
 func (c *Cluster) makeWorkers() (err error) {
-	if c.spec.Proxy {
+	if n, ok := c.net.(*outside); ok {
+		c.proxies = n.proxies()
+	} else if c.spec.Proxy {
 		if c.proxies, err = startProxies(); err != nil {
 			return err
 		}
@@ -273,7 +278,7 @@ func (c *Cluster) upstreams() []upstream {
 
 // newPlace picks a worker's endpoints out of the addresses of all upstreams.
 func (c *Cluster) newPlace(h host, addrs []string) *place {
-	p := &place{host: h, storeAddr: addrs[len(addrs)-1]}
+	p := &place{host: h, links: addrs[:len(c.members)], storeAddr: addrs[len(addrs)-1]}
 	for k, m := range c.members {
 		if c.spec.Backend != cluster.Sentinel || m.role.server == redisSentinel {
 			p.endpoints = append(p.endpoints, addrs[k])
@@ -288,7 +293,7 @@ func (c *Cluster) askVersions(ctx context.Context) (map[string]string, error) {
 		return nil, fmt.Errorf("ask %s for its version: %w", c.spec.Backend, err)
 	}
 	v["network"] = c.net.name()
-	v["toxiproxy"] = toxiproxyVersion()
+	v["toxiproxy"] = toxiproxyVersion() // an engine's own says another
 	for k, s := range c.net.versions() {
 		v[k] = s
 	}

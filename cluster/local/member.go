@@ -46,6 +46,15 @@ type member struct {
 // errNotRunning is wrapped by what needs a live server.
 var errNotRunning = errors.New("not running")
 
+// door is the address at which this process reaches what clients reach: in a box
+// that may be another than the servers have among themselves.
+func (m *member) door() string {
+	if h, ok := m.host.(*boxHost); ok {
+		return h.door
+	}
+	return m.addr(0)
+}
+
 // addr is the address of the member's i-th port.
 func (m *member) addr(i int) string {
 	return net.JoinHostPort(m.host.addr(), strconv.Itoa(m.ports[i]))
@@ -85,11 +94,20 @@ func (m *member) start(cmd *exec.Cmd) error {
 	if err != nil {
 		return fmt.Errorf("open log of %s: %w", m.name, err)
 	}
-	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
+		f.Close()
 		return fmt.Errorf("open log of %s: %w", m.name, err)
 	}
+	if h, ok := m.host.(*boxHost); ok {
+		p, err := h.run(cmd, m.dir, f, st.Size())
+		if err != nil {
+			return fmt.Errorf("start %s on %s: %w", m.role.server, m.name, err)
+		}
+		m.proc = p
+		return nil
+	}
+	defer f.Close()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = m.dir, f, f
 	if err := m.host.start(cmd, m.clock.starter()); err != nil {
 		return fmt.Errorf("start %s on %s: %w", m.role.server, m.name, err)

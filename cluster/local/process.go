@@ -12,7 +12,8 @@ import (
 // A process is a started server. err may be read once done is closed.
 type process struct {
 	cmd     *exec.Cmd
-	logFrom int64 // where its part of the log begins
+	box     Server // in place of cmd, but for its Process; nil for one of our own
+	logFrom int64  // where its part of the log begins
 	done    chan struct{}
 	err     error
 }
@@ -40,7 +41,11 @@ func (p *process) running() bool {
 // dies of SIGKILL like any other.
 func (p *process) kill() {
 	// The only failure is that it ended before.
-	_ = p.cmd.Process.Kill()
+	if p.box != nil {
+		_ = p.box.Kill()
+	} else {
+		_ = p.cmd.Process.Kill()
+	}
 	<-p.done
 }
 

@@ -62,7 +62,11 @@ var silence = sync.OnceFunc(func() { zerologlog.Logger = zerolog.Nop() })
 // proxyName has no slash, which toxiproxy's routes would not accept.
 func proxyName(worker int, node string) string { return fmt.Sprintf("w%d-%s", worker, node) }
 
+// close ends a toxiproxy of this process; one that is elsewhere goes with its place.
 func (p *proxies) close() error {
+	if p.server == nil {
+		return nil
+	}
 	return errors.Join(p.http.Close(), p.server.Collection.Clear())
 }
 

@@ -90,11 +90,11 @@ func (d *redisDriver) ready(ctx context.Context, all []*member) error {
 // setNX does what a lock's acquire and release do, until it succeeds.
 func setNX(ctx context.Context, m *member) error {
 	return poll(ctx, "set a key on "+m.name, func(ctx context.Context) error {
-		_, err := askRedis(ctx, m.addr(0), "SET", readyKey, m.name, "NX", "PX", "1000")
+		_, err := askRedis(ctx, m.door(), "SET", readyKey, m.name, "NX", "PX", "1000")
 		if err != nil && !errors.Is(err, errNil) {
 			return err
 		}
-		_, err = askRedis(ctx, m.addr(0), "DEL", readyKey)
+		_, err = askRedis(ctx, m.door(), "DEL", readyKey)
 		return err
 	})
 }
@@ -107,14 +107,14 @@ func (d *redisDriver) leader(ctx context.Context, all []*member) (string, error)
 	if len(all) > 1 {
 		return "", ErrNoLeader
 	}
-	if _, err := askRedis(ctx, all[0].addr(0), "PING"); err != nil {
+	if _, err := askRedis(ctx, all[0].door(), "PING"); err != nil {
 		return "", err
 	}
 	return all[0].name, nil
 }
 
 func (d *redisDriver) versions(ctx context.Context, all []*member) (map[string]string, error) {
-	v, err := askRedis(ctx, all[0].addr(0), "INFO", "server")
+	v, err := askRedis(ctx, all[0].door(), "INFO", "server")
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,7 @@ func sentinelID(m *member) string { return fmt.Sprintf("%x", sha1.Sum([]byte(m.a
 func (d *sentinelDriver) ready(ctx context.Context, all []*member) error {
 	servers, sentinels := d.split(all)
 	if err := poll(ctx, "wait for the replicas of "+servers[0].name, func(ctx context.Context) error {
-		return replicasOnline(ctx, servers[0].addr(0), len(servers)-1)
+		return replicasOnline(ctx, servers[0].door(), len(servers)-1)
 	}); err != nil {
 		return err
 	}
@@ -143,11 +143,11 @@ func replicasOnline(ctx context.Context, addr string, want int) error {
 // until a redis-server serves in whatever role it has now.
 func (d *sentinelDriver) rejoined(ctx context.Context, m *member, all []*member) error {
 	if m.role.server != redisSentinel {
-		return poll(ctx, "wait for "+m.name, func(ctx context.Context) error { return inRole(ctx, m.addr(0)) })
+		return poll(ctx, "wait for "+m.name, func(ctx context.Context) error { return inRole(ctx, m.door()) })
 	}
 	servers, sentinels := d.split(all)
 	return poll(ctx, "wait for "+m.name+" to know the others", func(ctx context.Context) error {
-		if _, err := askRedis(ctx, m.addr(0), "SENTINEL", "CKQUORUM", cluster.MasterName); err != nil {
+		if _, err := askRedis(ctx, m.door(), "SENTINEL", "CKQUORUM", cluster.MasterName); err != nil {
 			return err
 		}
 		err := linked(ctx, m, "SENTINELS", "sentinel", len(sentinels)-1)
@@ -171,7 +171,7 @@ func inRole(ctx context.Context, addr string) error {
 // linked counts the instances of a kind that a sentinel is connected to and
 // finds nothing wrong with.
 func linked(ctx context.Context, m *member, list, flags string, want int) error {
-	v, err := askRedis(ctx, m.addr(0), "SENTINEL", list, cluster.MasterName)
+	v, err := askRedis(ctx, m.door(), "SENTINEL", list, cluster.MasterName)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (d *sentinelDriver) leader(ctx context.Context, all []*member) (string, err
 	errs := make([]error, len(sentinels))
 	_ = each(sentinels, func(m *member) error {
 		i := indexOf(sentinels, m)
-		v, err := askRedis(ctx, m.addr(0), "SENTINEL", "MASTER", cluster.MasterName)
+		v, err := askRedis(ctx, m.door(), "SENTINEL", "MASTER", cluster.MasterName)
 		if err != nil {
 			errs[i] = err
 			return nil
@@ -229,7 +229,7 @@ func (d *sentinelDriver) handOver(ctx context.Context, all []*member) error {
 	_, sentinels := d.split(all)
 	var errs []error
 	for _, s := range sentinels {
-		_, err := askRedis(ctx, s.addr(0), "SENTINEL", "FAILOVER", cluster.MasterName)
+		_, err := askRedis(ctx, s.door(), "SENTINEL", "FAILOVER", cluster.MasterName)
 		if err == nil {
 			return nil
 		}

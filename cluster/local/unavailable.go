@@ -16,6 +16,8 @@ const (
 var (
 	// ErrNoNamespaces is returned by what the loopback network cannot do.
 	ErrNoNamespaces = errors.New("local: needs the lab's namespaces, and this cluster is on loopback")
+	// ErrNoRules is returned where this process may not drop a container's packets.
+	ErrNoRules = errors.New("local: packets of containers can be dropped by root on the engine's own machine only")
 	// ErrOutside is returned when the lab is asked for outside its namespaces.
 	ErrOutside = errors.New("local: not inside the lab's namespaces; call Enter first")
 	// ErrNoStage is returned by a program that would start itself for ever.

@@ -37,7 +37,7 @@ func (c *Cluster) Servers() []remains.Server {
 	var all []remains.Server
 	for _, m := range c.members {
 		if slices.Contains(data, m.name) {
-			all = append(all, remains.Server{Name: m.name, Addr: m.addr(0)})
+			all = append(all, remains.Server{Name: m.name, Addr: m.door()})
 		}
 	}
 	return all
@@ -104,13 +104,13 @@ func (c *Cluster) Whole(ctx context.Context) error {
 	for _, m := range c.members {
 		p, err := m.process()
 		if err == nil {
-			err = notStopped(p.cmd.Process.Pid)
+			err = goesOn(ctx, p)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
 			continue
 		}
-		if h, ok := m.host.(cutter); ok {
+		if h, err := c.cutter(m.name); err == nil {
 			ds, err := h.dropped()
 			if err == nil && len(ds) > 0 {
 				err = fmt.Errorf("packets from %s and %d others are dropped", ds[0].From, len(ds)-1)
@@ -125,6 +125,18 @@ func (c *Cluster) Whole(ctx context.Context) error {
 		errs = append(errs, c.proxies.whole(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// goesOn is an error if a process is stopped.
+func goesOn(ctx context.Context, p *process) error {
+	if p.box == nil {
+		return notStopped(p.cmd.Process.Pid)
+	}
+	frozen, how, err := p.box.Frozen(ctx)
+	if err == nil && frozen {
+		err = fmt.Errorf("it is stopped (%s)", how)
+	}
+	return err
 }
 
 // whole looks for toxics and for proxies that are down.

@@ -137,7 +137,7 @@ func srvr(ctx context.Context, m *member) (map[string]string, error) {
 }
 
 func fourLetters(ctx context.Context, m *member, word, separator string) (map[string]string, error) {
-	conn, err := dial(ctx, m.addr(0))
+	conn, err := dial(ctx, m.door())
 	if err != nil {
 		return nil, err
 	}

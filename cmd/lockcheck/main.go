@@ -97,7 +97,7 @@ Exit codes: 0 valid, 1 invalid, 2 unknown, 254 bad arguments or malformed input,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w\nSee 'lockcheck %s --help'", err, c.Name()))
 	})
-	root.AddCommand(a.runCommand(), a.scenarioCommand(), a.demoCommand(), a.verifyCommand(), a.matrixCommand(), a.mergeCommand(), a.serveCommand(), a.granularityCommand(), a.checkCommand(), a.reportCommand(), a.showCommand(), a.convertCommand(), a.listCommand(), a.doctorCommand(), a.workerCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.scenarioCommand(), a.demoCommand(), a.verifyCommand(), a.matrixCommand(), a.mergeCommand(), a.serveCommand(), a.granularityCommand(), a.checkCommand(), a.reportCommand(), a.showCommand(), a.convertCommand(), a.listCommand(), a.doctorCommand(), a.workerCommand(), a.guardianCommand(), a.cleanCommand(), a.versionCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitValid

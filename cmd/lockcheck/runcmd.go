@@ -17,6 +17,8 @@ import (
 	"github.com/mattn/go-shellwords"
 	"github.com/spf13/cobra"
 
+	"github.com/lockcheck/lockcheck/cluster/docker"
+	"github.com/lockcheck/lockcheck/cluster/external"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/experiment"
 	"github.com/lockcheck/lockcheck/fencedstore"
@@ -28,15 +30,17 @@ import (
 
 // runFlags are the flags that run and scenario share.
 type runFlags struct {
-	o         experiment.Options
-	store     string
-	clientCmd string
-	renew     bool
-	plan      string
-	from      string
-	summary   string
-	json      bool
-	seed      uint64
+	o           experiment.Options
+	store       string
+	clientCmd   string
+	endpoints   []string
+	testCluster bool
+	renew       bool
+	plan        string
+	from        string
+	summary     string
+	json        bool
+	seed        uint64
 }
 
 // add declares the flags of every experiment.
@@ -55,6 +59,11 @@ func (f *runFlags) add(c *cobra.Command) {
 	fl.BoolVar(&f.renew, "renew", false, "renew leases in the background (default: as the client's algorithm has it)")
 	fl.StringVar(&f.o.Persistence, "persistence", f.o.Persistence, "of redis: none, aof")
 	fl.StringVar(&f.o.OnSuspended, "on-suspended", f.o.OnSuspended, "what a holder does while its connection is in doubt: continue, pause")
+	fl.StringVar(&f.o.Provider, "provider", f.o.Provider, "of the servers: local (this machine), docker (containers), external (that exist); see docs/providers.md")
+	fl.StringVar(&f.o.ExternalFile, "external", "", "external: YAML file that says what is there (docs/providers.md; compose/*.lockcheck.yml)")
+	fl.StringSliceVar(&f.endpoints, "endpoint", nil, "external: host:port of a server, or name=host:port; in place of --external")
+	fl.BoolVar(&f.testCluster, "i-know-this-is-a-test-cluster", false, "external: allow addresses that are neither loopback nor private")
+	fl.StringVar(&f.o.Image, "image", "", "docker: image that has every server and toxiproxy (default: lockcheck/servers:local if it is there, else the official ones)")
 	fl.StringVar(&f.o.Network, "network", f.o.Network, "lab (namespaces), loopback, or auto")
 	fl.StringVar(&f.o.Proxy, "proxy", f.o.Proxy, "toxiproxy on the worker links: always, or auto (only for faults that need it)")
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
@@ -174,7 +183,23 @@ func (f *runFlags) settle(c *cobra.Command) error {
 		}
 		f.o.Plan = p.Steps
 	}
+	f.settleExternal()
 	return usage(f.o.Settle())
+}
+
+// settleExternal turns the flags of an external cluster into its configuration.
+func (f *runFlags) settleExternal() {
+	if f.o.Provider != experiment.ProviderExternal {
+		return
+	}
+	f.o.External = &external.Config{IsATestCluster: f.testCluster}
+	for _, e := range f.endpoints {
+		name, addr, named := strings.Cut(e, "=")
+		if !named {
+			name, addr = "", e
+		}
+		f.o.External.Nodes = append(f.o.External.Nodes, external.Node{Name: name, Endpoint: addr})
+	}
 }
 
 // drawSeed takes the seed that was given, or draws one.
@@ -216,7 +241,7 @@ func (f *runFlags) again(c *cobra.Command) error {
 		"backend": func() { f.o.Backend, f.o.Client, f.o.Renew = given.Backend, given.Client, nil },
 		"client":  func() { f.o.Client, f.o.Renew = given.Client, nil }, "client-cmd": func() { f.o.ClientCmd = given.ClientCmd },
 		"ttl": func() { f.o.TTL = given.TTL }, "require": func() { f.o.Require = given.Require },
-		"retry-delay": func() { f.o.RetryDelay = given.RetryDelay }, "persistence": func() { f.o.Persistence = given.Persistence },
+		"retry-delay": func() { f.o.RetryDelay = given.RetryDelay }, "provider": func() { f.o.Provider = given.Provider }, "external": func() { f.o.ExternalFile = given.ExternalFile }, "image": func() { f.o.Image = given.Image }, "persistence": func() { f.o.Persistence = given.Persistence },
 		"on-suspended": func() { f.o.OnSuspended = given.OnSuspended }, "network": func() { f.o.Network = given.Network },
 		"proxy": func() { f.o.Proxy = given.Proxy }, "workers": func() { f.o.Workers = given.Workers }, "keys": func() { f.o.Keys = given.Keys },
 		"nemesis": func() { f.o.Nemesis = given.Nemesis }, "target": func() { f.o.Target = given.Target },
@@ -248,7 +273,11 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 	if err := f.settle(c); err != nil {
 		return err
 	}
-	if len(f.o.Backend) > 0 {
+	if f.o.Provider == experiment.ProviderDocker {
+		if err := docker.Available(c.Context()); err != nil {
+			return a.skipped(f, err)
+		}
+	} else if f.o.Provider == experiment.ProviderLocal {
 		if _, err := local.Find(f.o.Backend); err != nil {
 			return a.skipped(f, err)
 		}
@@ -259,7 +288,7 @@ func (a *app) experiment(c *cobra.Command, f *runFlags) error {
 	if left, err := a.enterLab(c.Context(), &f.o); left || err != nil {
 		return err
 	}
-	if err := f.o.Possible(local.Inside()); err != nil {
+	if err := f.o.PossibleHere(); err != nil {
 		return usage(err)
 	}
 	live := &liveLine{w: a.err}
@@ -356,7 +385,7 @@ func (a *app) skipped(f *runFlags, err error) error {
 // to be one and this process is not in it yet. left means that it was carried
 // out there.
 func (a *app) enterLab(ctx context.Context, o *experiment.Options) (left bool, err error) {
-	if local.Inside() {
+	if local.Inside() || o.Provider != experiment.ProviderLocal {
 		return false, nil
 	}
 	network, reason, err := local.Choose(ctx, o.Network)
@@ -380,8 +409,9 @@ func (a *app) enterLab(ctx context.Context, o *experiment.Options) (left bool, e
 // machine is what every run of this process uses.
 func (a *app) machine() experiment.Machine {
 	return experiment.Machine{
-		Worker: func(*experiment.Options) *exec.Cmd { return ownWorker() },
-		Log:    slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Worker:   func(*experiment.Options) *exec.Cmd { return ownWorker() },
+		Guardian: ownGuardian,
+		Log:      slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }
 

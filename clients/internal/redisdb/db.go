@@ -33,9 +33,10 @@ const (
 type DB struct{ c *redis.Client }
 
 // Single is the server at addr. No connection is made yet.
-func Single(addr string) *DB {
+func Single(addr string, a Auth) *DB {
 	silence()
 	return &DB{redis.NewClient(&redis.Options{
+		Username: a.User, Password: a.Password, TLSConfig: a.TLS,
 		Addr:       addr,
 		Protocol:   2,
 		MaxRetries: -1,
@@ -55,12 +56,16 @@ func Single(addr string) *DB {
 }
 
 // Failover is the master of that name, as the sentinels at addrs see it. When
-// they name another one, go-redis closes the connections to the old one.
-func Failover(master string, addrs []string) *DB {
+// they name another one, go-redis closes the connections to the old one. Routes,
+// if there are any, say where to go in place of the addresses that they tell; one
+// that is not among them is refused, so that nothing can lead past a proxy.
+func Failover(master string, addrs []string, routes map[string]string, a Auth) *DB {
 	silence()
 	return &DB{redis.NewFailoverClient(&redis.FailoverOptions{
+		Username: a.User, Password: a.Password, SentinelUsername: a.User, SentinelPassword: a.Password, TLSConfig: a.TLS,
 		MasterName:    master,
 		SentinelAddrs: addrs,
+		Dialer:        routed(addrs, routes, a.TLS),
 		Protocol:      2,
 		MaxRetries:    -1,
 

@@ -60,7 +60,7 @@ func TestSentOnce(t *testing.T) {
 	} {
 		for _, command := range []string{"SET", "EVAL"} {
 			addr, seen := stub(t, command, answer)
-			db := Single(addr)
+			db := Single(addr, Auth{})
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			var err error
 			if command == "SET" {
