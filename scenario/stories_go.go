@@ -151,7 +151,7 @@ func playQuorumWaits(ctx context.Context, s *Stage) error {
 }
 
 // errNoWaiter says that a lock does not wait, so that its waiter cannot be stopped.
-var errNoWaiter = errors.New("B's try was over before it could be stopped: this lock does not wait inside")
+var errNoWaiter = errors.New("the try of B was over before it could be stopped: this lock does not wait inside")
 
 func playWaiterStopped(ctx context.Context, s *Stage) error {
 	ga, err := s.take(ctx, a)
@@ -248,7 +248,7 @@ func playCutChildren(ctx context.Context, s *Stage) error {
 	}
 	cut.Heal(ctx)
 	if d.Type == history.OK {
-		return fmt.Errorf("A was granted the lock (grant %d) and never asked who else is in the queue", d.Grant)
+		return fmt.Errorf("grant %d: the lock was had without a look at who else is in the queue", d.Grant)
 	}
 	return s.afterwards(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lockcheck/lockcheck/clients"
+	"github.com/lockcheck/lockcheck/clients/etcd"
 )
 
 // etcdMutex is go.etcd.io/etcd/client/v3/concurrency: one Session for the worker,
@@ -76,7 +78,7 @@ func (l *etcdMutex) Acquire(ctx context.Context, r clients.Request) (clients.Gra
 	if err != nil { // whatever became of the lease, no place in a queue was asked for
 		return clients.Grant{}, clients.NotDone(fmt.Errorf("session: %w", err))
 	}
-	m := concurrency.NewMutex(s, "/locks/"+escape(r.Key))
+	m := concurrency.NewMutex(s, strings.TrimSuffix(etcd.QueueDir(r.Key), "/"))
 	once := l.seen.watch()
 	if r.Wait > 0 {
 		ctx, cancel := context.WithTimeout(ctx, r.Wait)

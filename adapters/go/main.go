@@ -3,6 +3,9 @@
 // is pinned in this module's go.mod, where a replace line puts a local checkout in
 // its place (docs/validate-a-library.md).
 //
+// A lock stands where lockcheck's own lock of its kind would, so that lockcheck can
+// ask the servers what is left of it.
+//
 // An adapter changes nothing about its library. It says what the library's answer
 // proves, and what it cannot know from the answer it sees on the wire: whether a
 // request was sent twice, and when what a lease counts from was sent.
@@ -12,7 +15,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -75,12 +77,4 @@ func (h *handles[T]) drop(g clients.Grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.m, g.ID)
-}
-
-// escape keeps any name in one part of a path.
-func escape(name string) string {
-	if name == "" {
-		return "%"
-	}
-	return strings.ReplaceAll(url.QueryEscape(name), ".", "%2E")
 }

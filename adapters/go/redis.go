@@ -119,3 +119,6 @@ func (w watched) Write(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+// redisKey is where the lock of that name lives.
+func redisKey(name string) string { return "lockcheck/lock/" + name }

@@ -44,7 +44,7 @@ func (l *redislockLock) Acquire(ctx context.Context, r clients.Request) (clients
 		return clients.Grant{}, clients.NotDone(fmt.Errorf("a TTL of %v leaves nothing to rely on", r.TTL))
 	}
 	once := l.watch()
-	lock, err := l.c.Obtain(ctx, r.Key, r.TTL, nil)
+	lock, err := l.c.Obtain(ctx, redisKey(r.Key), r.TTL, nil)
 	if err != nil {
 		return clients.Grant{}, refused(err, once(), redislock.ErrNotObtained, clients.ErrHeld)
 	}

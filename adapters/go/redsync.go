@@ -45,7 +45,7 @@ func redsyncWith(ctx context.Context, cfg clients.Config, options ...redsync.Opt
 }
 
 func (l *redsyncLock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, error) {
-	m := l.rs.NewMutex(r.Key, append([]redsync.Option{redsync.WithExpiry(r.TTL)}, l.options...)...)
+	m := l.rs.NewMutex(redisKey(r.Key), append([]redsync.Option{redsync.WithExpiry(r.TTL)}, l.options...)...)
 	once, begun := l.watch(), time.Now()
 	err := m.TryLockContext(ctx)
 	switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockcheck/lockcheck/clients"
+	"github.com/lockcheck/lockcheck/clients/zookeeper"
 )
 
 // zkLock is github.com/go-zookeeper/zk's own Lock, with the connection's defaults.
@@ -107,7 +108,7 @@ const leastWait = 500 * time.Millisecond
 func (l *zkLock) Acquire(ctx context.Context, r clients.Request) (clients.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.Wait, leastWait))
 	defer cancel()
-	lock := zk.NewLock(l.conn, "/locks/"+escape(r.Key), zk.WorldACL(zk.PermAll))
+	lock := zk.NewLock(l.conn, zookeeper.Dir(r.Key), zk.WorldACL(zk.PermAll))
 	if err := l.wait(ctx, lock.Lock); err != nil {
 		return clients.Grant{}, err // its node may stand in the queue, whatever the error says
 	}
