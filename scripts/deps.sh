@@ -10,7 +10,6 @@ have() { command -v "$1" >/dev/null 2>&1; }
 have redis-server || need="$need redis-server"
 have redis-sentinel || need="$need redis-sentinel"
 have java || need="$need default-jre-headless"
-have chromium || need="$need chromium"
 [ -e /usr/share/java/zookeeper.jar ] || need="$need libzookeeper-java"
 # The tests look at the pages in a browser.
 if [ "${1:-}" = test ]; then
