@@ -83,9 +83,7 @@ type panel struct {
 func newChart(r *Result) *chart {
 	c := &chart{res: r, left: 1, decades: [2]int{0, 0}}
 	seen := false
-	for _, f := range r.Spec.Faults {
-		c.faults = append(c.faults, f)
-	}
+	c.faults = append(c.faults, r.Spec.Faults...)
 	n := float64(len(r.Spec.Stores))
 	width := (chartWidth - leftMargin - 28 - panelGap*(n-1)) / n
 	for i, s := range r.Spec.Stores {

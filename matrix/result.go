@@ -52,7 +52,7 @@ type Property struct {
 }
 
 // Done reports whether the run need not be carried out again.
-func (r *Run) Done() bool { return r.Skipped == "" && r.Failed == "" }
+func (run *Run) Done() bool { return run.Skipped == "" && run.Failed == "" }
 
 // A Row is one cell with its runs, and what they come to together.
 type Row struct {

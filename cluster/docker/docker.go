@@ -76,7 +76,6 @@ type engine struct {
 	cli      *testcontainers.DockerClient
 	id       string
 	images   images
-	classes  string // ZooKeeper's class path in its image
 	publish  bool
 	rules    bool
 	subnet   subnet
