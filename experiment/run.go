@@ -304,7 +304,7 @@ func (r *run) startRunner() error {
 		return err
 	}
 	r.runner = runner.New(runner.Config{
-		Place: place{r.lab}, Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
+		Place: r.place(), Workers: r.o.Workers, Setup: set, OpTimeout: r.o.opTimeout(), OnSuspended: r.o.OnSuspended,
 		System: r.system(), Recorder: r.rec, Log: r.log,
 		Command: func(int) *exec.Cmd {
 			if len(command) > 0 {

@@ -103,6 +103,14 @@ func (p packets) Dropped(node string) (map[string]uint64, error) {
 // program are started again until their clocks are known to be theirs.
 type place struct{ *local.Cluster }
 
+// place is where the workers run.
+func (r *run) place() runner.Place {
+	if r.lab == nil {
+		return r.cluster
+	}
+	return place{r.lab}
+}
+
 // Settled implements runner.Settler.
 func (p place) Settled(worker int) error {
 	err := p.Cluster.Settled(worker)

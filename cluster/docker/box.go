@@ -18,7 +18,6 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/pkg/stdcopy"
-	"github.com/docker/go-connections/nat"
 	"github.com/testcontainers/testcontainers-go"
 
 	"github.com/lockcheck/lockcheck/cluster/local"
@@ -65,18 +64,8 @@ func (e *engine) startToxiproxy(ctx context.Context) error {
 		Image: e.images.proxy, Entrypoint: []string{"/toxiproxy"}, Cmd: []string{"-host=0.0.0.0"},
 		HostConfigModifier: func(h *container.HostConfig) {
 			h.ExtraHosts = []string{hostName + ":host-gateway"}
-			if e.publish {
-				h.PortBindings = e.bindings()
-			}
 		},
-		ConfigModifier: func(c *container.Config) {
-			c.ExposedPorts = nat.PortSet{}
-			for p := range e.bindings() {
-				if e.publish {
-					c.ExposedPorts[p] = struct{}{}
-				}
-			}
-		},
+		ExposedPorts: e.published(),
 	}, proxyNode)
 	id, err := e.create(ctx, req)
 	if err != nil {
@@ -109,24 +98,25 @@ func versionText(s string) string {
 	return f[3]
 }
 
-// bindings are all ports of the toxiproxy container that a run may use, each
-// published on a port of the engine's choice.
-func (e *engine) bindings() nat.PortMap {
-	m := nat.PortMap{}
-	add := func(port int) {
-		m[nat.Port(strconv.Itoa(port)+"/tcp")] = []nat.PortBinding{{HostIP: localhost}}
+// published are all ports of the toxiproxy container that a run may use, each
+// published on a port of the engine's choice; nil where it is reached directly.
+func (e *engine) published() []string {
+	if !e.publish {
+		return nil
 	}
+	var all []string
+	add := func(port int) { all = append(all, fmt.Sprintf("%s::%d/tcp", localhost, port)) }
 	add(apiPort)
-	for n := range proxyStride - 1 {
+	nodes, _ := local.NodeNames(e.spec.Backend)
+	for n := range nodes {
 		add(controlBase + n)
 	}
-	all, _ := local.NodeNames(e.spec.Backend)
 	for w := range e.spec.Workers {
-		for n := range len(all) + 1 {
+		for n := range len(nodes) + 1 {
 			add(proxyBase + w*proxyStride + n)
 		}
 	}
-	return m
+	return all
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Stdout.WriteString("ready\n")
 		select {}
+	}
+	bin, err := filepath.Abs("../../bin")
+	if err == nil {
+		err = os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
+	if err != nil {
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
