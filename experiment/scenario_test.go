@@ -60,7 +60,7 @@ func TestScenarios(t *testing.T) {
 			need(t, c.backend)
 			o := options(t)
 			o.Scenario, o.Backend, o.Client, o.Store, o.Persistence = c.scenario, c.backend, c.client, c.store, c.persistence
-			res := runSettled(t, o)
+			res := played(t, o)
 			if res.Theory != AsExpected {
 				t.Errorf("%s\n%v\n%s", res.Theory, res.Exposure, nodeLogs(t, res.Dir))
 			}
@@ -72,6 +72,19 @@ func TestScenarios(t *testing.T) {
 			}
 			t.Logf("%v after %v", res.Verdict, res.Lasted)
 		})
+	}
+}
+
+// played tells a story, and tells it again if a starved machine kept it from its
+// end: then nothing can be said of the lock, which is no pass.
+func played(t *testing.T, o Options) Result {
+	t.Helper()
+	for try := 1; ; try++ {
+		res := runSettled(t, o)
+		if try == 3 || !strings.Contains(res.Theory, "could not be played to its end") {
+			return res
+		}
+		t.Logf("try %d: %s", try, res.Theory)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -308,7 +309,7 @@ func TestTornReadings(t *testing.T) {
 	k := launched(t, c, Options{}, staticGo(t))
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	var steps, bends int
+	var steps, bends atomic.Int64
 	// Past the check of each step that the process follows, which takes as long
 	// as hundreds of steps.
 	step := func(off time.Duration) {
@@ -327,18 +328,21 @@ func TestTornReadings(t *testing.T) {
 			}
 		}
 	}
-	wg.Go(func() { repeat(func(i int) { step([]time.Duration{b, a}[i%2]); steps++ }) })
+	wg.Go(func() { repeat(func(i int) { step([]time.Duration{b, a}[i%2]); steps.Add(1) }) })
 	wg.Go(func() {
 		repeat(func(i int) {
 			if err := c.SetDrift(Monotonic, []float64{900_000, -900_000}[i%2]); err != nil {
 				t.Error(err)
 			}
-			bends++
+			bends.Add(1)
 		})
 	})
 	enough := map[bool]int{false: 100_000, true: 10_000_000}[*soak]
 	var reads, atA, atB, torn, back int
-	for end := time.Now().Add(patience); torn+back == 0 && time.Now().Before(end) && (reads < enough || atA == 0 || atB == 0); {
+	little := func() bool {
+		return reads < enough || atA == 0 || atB == 0 || steps.Load() < 1000 || bends.Load() < 2
+	}
+	for end := time.Now().Add(patience); torn+back == 0 && time.Now().Before(end) && little(); {
 		var n [5]int
 		answer := k.ask(fmt.Sprintf("stress %d %d %d", a, b, stressTime.Milliseconds()))
 		if _, err := fmt.Sscan(answer[0], &n[0], &n[1], &n[2], &n[3], &n[4]); err != nil {
@@ -348,11 +352,11 @@ func TestTornReadings(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	t.Logf("%d readings (%d and %d at the two offsets) under %d steps and %d changes of speed: %d torn, %d backwards", reads, atA, atB, steps, bends, torn, back)
+	t.Logf("%d readings (%d and %d at the two offsets) under %d steps and %d changes of speed: %d torn, %d backwards", reads, atA, atB, steps.Load(), bends.Load(), torn, back)
 	if torn != 0 || back != 0 {
 		t.Errorf("%d readings are torn, %d go back", torn, back)
 	}
-	if reads < enough || atA == 0 || atB == 0 || steps < 1000 || bends < 2 {
+	if little() {
 		t.Error("too little happened to prove anything")
 	}
 }
