@@ -153,16 +153,22 @@ func playQuorumWaits(ctx context.Context, s *Stage) error {
 // errNoWaiter says that a lock does not wait, so that its waiter cannot be stopped.
 var errNoWaiter = errors.New("the try of B was over before it could be stopped: this lock does not wait inside")
 
+// holderAndWaiter has A take the lock and B begin to wait for it, and gives B the
+// time to be in the queue.
+func (s *Stage) holderAndWaiter(ctx context.Context) (ga uint64, waiting *runner.Open, err error) {
+	if ga, err = s.take(ctx, a); err != nil {
+		return 0, nil, err
+	}
+	waiting, err = s.Runner.Worker(b).Begin(runner.Call{F: history.Acquire, Key: s.Key, Wait: patience})
+	if err == nil {
+		err = s.sleep(ctx, s.TTL/2)
+	}
+	return ga, waiting, err
+}
+
 func playWaiterStopped(ctx context.Context, s *Stage) error {
-	ga, err := s.take(ctx, a)
+	ga, waiting, err := s.holderAndWaiter(ctx)
 	if err != nil {
-		return err
-	}
-	waiting, err := s.Runner.Worker(b).Begin(runner.Call{F: history.Acquire, Key: s.Key, Wait: patience})
-	if err != nil {
-		return err
-	}
-	if err := s.sleep(ctx, s.TTL/2); err != nil { // to be in the queue
 		return err
 	}
 	if !s.Runner.Worker(b).Busy() {
@@ -181,15 +187,8 @@ func playWaiterStopped(ctx context.Context, s *Stage) error {
 }
 
 func playWaiterOvertaken(ctx context.Context, s *Stage) error {
-	ga, err := s.take(ctx, a)
+	ga, waiting, err := s.holderAndWaiter(ctx)
 	if err != nil {
-		return err
-	}
-	waiting, err := s.Runner.Worker(b).Begin(runner.Call{F: history.Acquire, Key: s.Key, Wait: patience})
-	if err != nil {
-		return err
-	}
-	if err := s.sleep(ctx, s.TTL/2); err != nil { // to be in the queue
 		return err
 	}
 	third, err := s.Runner.Worker(c).Begin(runner.Call{F: history.Acquire, Key: s.Key, Wait: patience})

@@ -15,40 +15,22 @@ import (
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/clients/catalog"
 	"github.com/lockcheck/lockcheck/clients/wire"
-	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/experiment"
 	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/internal/labtest"
 	"github.com/lockcheck/lockcheck/scenario"
 )
 
 // TestMain runs the tests inside the lab, and this binary as the workers.
 func TestMain(m *testing.M) {
-	if code, done := local.Stage(); done {
-		os.Exit(code)
-	}
-	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		if err := wire.Serve(context.Background(), os.Stdin, os.Stdout, catalog.Constructor); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(255)
-		}
-		return
-	}
-	bin, err := filepath.Abs("../bin")
-	if err == nil {
-		err = os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	}
-	if err != nil {
+	labtest.Main(m, "../bin", map[string]func(){"worker": serve})
+}
+
+func serve() {
+	if err := wire.Serve(context.Background(), os.Stdin, os.Stdout, catalog.Constructor); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(255)
 	}
-	if local.Inside() {
-		os.Exit(m.Run())
-	}
-	code, err := local.Enter()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
 }
 
 // Every planted bug is caught, every twin is clean, and the saved histories say

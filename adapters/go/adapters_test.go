@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -16,33 +15,12 @@ import (
 	"github.com/lockcheck/lockcheck/clients/catalog"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/experiment"
+	"github.com/lockcheck/lockcheck/internal/labtest"
 )
 
 // TestMain runs the tests inside the lab, and this binary as the workers.
 func TestMain(m *testing.M) {
-	if code, done := local.Stage(); done {
-		os.Exit(code)
-	}
-	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		main()
-		return
-	}
-	bin, err := filepath.Abs("../../bin")
-	if err == nil {
-		err = os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(255)
-	}
-	if local.Inside() {
-		os.Exit(m.Run())
-	}
-	code, err := local.Enter()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(code)
+	labtest.Main(m, "../../bin", map[string]func(){"worker": main})
 }
 
 // run carries an experiment out with a program that speaks the protocol: this one,

@@ -82,14 +82,20 @@ func (a *app) demo(ctx context.Context, f *demoFlags) error {
 	}
 	code := exitValid
 	for _, r := range rows {
-		switch {
-		case r.Skipped != "":
-			code = worse(code, exitUnknown)
-		case r.Deviation != "":
-			code = worse(code, exitInvalid)
-		}
+		code = worse(code, rowCode(r.Skipped, r.Deviation))
 	}
 	return ended(code, nil)
+}
+
+// rowCode is the exit code of one row: as theory says, not so, or not played.
+func rowCode(skipped, deviation string) int {
+	switch {
+	case skipped != "":
+		return exitUnknown
+	case deviation != "":
+		return exitInvalid
+	}
+	return exitValid
 }
 
 // demoRows are every client on every backend, without and with a fence.

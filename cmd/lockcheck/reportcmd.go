@@ -58,12 +58,7 @@ func (a *app) publicReport(c *cobra.Command, f *runFlags, r scenario.Report) err
 	}
 	code := exitValid
 	for _, t := range rows {
-		switch {
-		case t.Skipped != "":
-			code = worse(code, exitUnknown)
-		case t.Deviation != "":
-			code = worse(code, exitInvalid)
-		}
+		code = worse(code, rowCode(t.Skipped, t.Deviation))
 	}
 	return ended(code, nil)
 }

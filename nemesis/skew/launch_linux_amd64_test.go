@@ -78,7 +78,7 @@ func TestStaticGo(t *testing.T) {
 
 // TestJava asks the JVM, by single-file source launch.
 func TestJava(t *testing.T) {
-	java := need(t, "java")
+	java := needServer(t, "java")
 	source, err := filepath.Abs("testdata/Clock.java")
 	if err != nil {
 		t.Fatal(err)

@@ -94,7 +94,7 @@ func freePorts(t testing.TB, n int) []int {
 // startRedis starts a server on a socket of its own.
 func startRedis(t testing.TB, start func(*exec.Cmd) error) (*redis.Client, *exec.Cmd) {
 	t.Helper()
-	path := need(t, "redis-server")
+	path := needServer(t, "redis-server")
 	// Not t.TempDir, whose names are longer than the address of a socket may be.
 	dir, err := os.MkdirTemp("", "r")
 	if err != nil {
@@ -184,7 +184,7 @@ func TestEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Skip("bin/etcd was not built (make bin/etcd), so this is not tested")
+		t.Fatal("bin/etcd was not built (make bin/etcd), so this cannot be tested")
 	}
 	ctx := context.Background()
 	c := control(t)
@@ -270,9 +270,9 @@ const (
 // startZooKeeper starts one server on its own.
 func startZooKeeper(t *testing.T, c *Control) (addr string, cmd *exec.Cmd) {
 	t.Helper()
-	java := need(t, "java")
+	java := needServer(t, "java")
 	if _, err := os.Stat(zookeeperJar); err != nil {
-		t.Skip("ZooKeeper is not installed, so this is not tested")
+		t.Fatal("ZooKeeper is not installed (scripts/deps.sh), so this cannot be tested")
 	}
 	dir := t.TempDir()
 	port := freePorts(t, 1)[0]

@@ -90,7 +90,7 @@ func dynamicC(t testing.TB) string {
 	return p
 }
 
-// need skips a test for which a program is missing.
+// need skips a test for which a tool is missing.
 func need(t testing.TB, program string) string {
 	t.Helper()
 	p, err := exec.LookPath(program)
@@ -222,4 +222,15 @@ func mustSet(t testing.TB, c *Control, k Clock, d time.Duration) {
 	if err := c.Set(k, d); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// needServer ends a test for which a server, or what it runs on, is missing: what
+// was not tried has not passed.
+func needServer(t testing.TB, program string) string {
+	t.Helper()
+	p, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatalf("%s is not installed (scripts/deps.sh), so this cannot be tested", program)
+	}
+	return p
 }
