@@ -95,7 +95,12 @@ func lane(rng *rand.Rand, cfg Config, faults []string) []Step {
 		s.Duration = around(rng, cfg.TTL).Round(time.Millisecond)
 		// What a fault draws for itself does not shift the others.
 		drawStep(rand.New(rand.NewPCG(rng.Uint64(), 0)), cfg, round[0], &s)
-		if at+s.Duration > cfg.Duration-cfg.Quiet {
+		left := cfg.Duration - cfg.Quiet - at
+		// A short run still sees each fault once, if only for as short as it is ever drawn.
+		if len(steps) < len(faults) && s.Duration > left && left >= cfg.TTL/2 {
+			s.Duration = left.Truncate(time.Millisecond)
+		}
+		if s.Duration > left {
 			return steps
 		}
 		steps, round = append(steps, s), round[1:]

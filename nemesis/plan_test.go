@@ -160,3 +160,22 @@ func TestReadPlanRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A run that is short still meets every fault that it asks for, whatever the seed.
+func TestShortPlanHoldsEachFault(t *testing.T) {
+	for _, e := range Faults() {
+		cfg := Config{Faults: []string{e.Name}, Interval: 500 * time.Millisecond, Duration: 6 * time.Second, Quiet: 3 * time.Second, TTL: time.Second}
+		cfg.Setting = zkSetting
+		for seed := range uint64(200) {
+			steps := Plan(rand.New(rand.NewPCG(seed, 1)), cfg)
+			if len(steps) == 0 {
+				t.Errorf("%s, seed %d: no step", e.Name, seed)
+			}
+			for _, s := range steps {
+				if end := s.At + s.Duration; end > cfg.Duration-cfg.Quiet {
+					t.Errorf("%s, seed %d: %v ends at %v", e.Name, seed, s, end)
+				}
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@
 # the exit code is 1. ROUNDS, SECONDS_EACH, PARALLEL, SEED and OUT change it; as
 # it is, it plays an hour of faults.
 set -eu
+trap 'exit 130' INT TERM # the round that runs writes what it has
 rounds=${ROUNDS:-5}
 each=${SECONDS_EACH:-60}
 parallel=${PARALLEL:-1}

@@ -5,8 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // readTries bounds the search for a page that does not change while it is read.
@@ -58,7 +61,7 @@ type memory struct{ file *os.File }
 func openMemory(pid int) (memory, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
 		return memory{}, ErrNotAttached
 	case errors.Is(err, fs.ErrPermission):
 		return memory{}, fmt.Errorf("%w (%w)", ErrUnreadable, err)
@@ -68,7 +71,10 @@ func openMemory(pid int) (memory, error) {
 
 func (m memory) read(addr uint64, n int) ([]byte, error) {
 	b := make([]byte, n)
-	if _, err := m.file.ReadAt(b, int64(addr)); err != nil {
+	switch _, err := m.file.ReadAt(b, int64(addr)); {
+	case errors.Is(err, io.EOF): // the process is ending: its memory is gone before its number is
+		return nil, ErrNotAttached
+	case err != nil:
 		return nil, fmt.Errorf("read %d bytes at %#x: %w", n, addr, err)
 	}
 	return b, nil
