@@ -120,7 +120,7 @@ SOAK_HISTORIES ?= 3000000
 soak: build
 	$(GO) test -count 1 -timeout 2h -run TestDecisionAgreesWithSearch ./checker/linear -soak $(SOAK_HISTORIES)
 	$(GO) test -race -count 1 -timeout 30m ./nemesis/skew -soak
-	$(GO) test -race -count 1 -timeout 30m -run TestForeign ./experiment -long
+	$(GO) test -race -count 1 -timeout 30m -run "TestForeign|TestStandings" ./experiment -long
 	./scripts/soak.sh
 	./scripts/soak-faults.sh
 	./bin/lockcheck verify --seeds 5

@@ -51,6 +51,7 @@ type grant struct {
 	ended   bool // some reason is known; the earliest counts once nothing earlier can come
 	end     ending
 	release history.Opt[int64] // invoke of its release, or of its process's close
+	freed   bool               // a release of it was ok
 	relIdx  int
 	lost    history.Opt[int64]
 	notHeld history.Opt[int64] // when a "not-held" came back

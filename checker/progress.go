@@ -155,7 +155,8 @@ func gaps(s span, busy []span) []span {
 func (j *Judge) reportStuck(k *keyState, gap span) {
 	what := "nobody ever held it"
 	ops := []int{}
-	if g := k.lastBefore(gap.from); g != nil {
+	g := k.lastBefore(gap.from)
+	if g != nil {
 		what = fmt.Sprintf("process %d had held it last (grant %d)", g.proc, g.id)
 		if !g.release.Set && g.ended && g.end.idx >= 0 {
 			what += ", until " + g.end.why
@@ -169,7 +170,7 @@ func (j *Judge) reportStuck(k *keyState, gap span) {
 		}
 	}
 	if n := len(k.blocks); len(k.standing) > 0 && (n == 0 || k.blocks[n-1].from < gap.from) { // nobody was granted it after all
-		what += "; " + k.blocker()
+		what += "; " + k.blocker(g)
 		ops = append(ops, k.standingIdx)
 	}
 	msg := fmt.Sprintf("%s is stuck: from %s on nobody was granted it for %s although there was always somebody trying; %s",
@@ -177,20 +178,26 @@ func (j *Judge) reportStuck(k *keyState, gap span) {
 	j.report(Progress, Anomaly{Kind: kindStuck, Key: k.name, Ops: ops, Message: msg}, gap.from, gap.to)
 }
 
-// blocker says what stands first on the servers, and whose it is as far as that
-// can be told: a grant's by its token, else one of the leftovers'.
-func (k *keyState) blocker() string {
+// blocker says what stands first on the servers, and whose it is as far as that can
+// be told: a grant's by its token; else it may be the one acquire's that came to no
+// clear end, or that of last, which was granted the lock last and never let it go.
+func (k *keyState) blocker(last *grant) string {
 	s := k.standing[0]
 	said := fmt.Sprintf("on the servers %s (%s) stands in everybody's way", s.Name, s.Owner)
-	if u, ok := k.tokens[s.Token]; ok && s.Token > 0 && u.grant != nil {
+	// Some tokens are no numbers of nodes or keys: one that was let go proves that.
+	if u, ok := k.tokens[s.Token]; ok && s.Token > 0 && u.grant != nil && !u.grant.freed {
 		said += fmt.Sprintf(": it is that of grant %d of process %d", u.grant.id, u.grant.proc)
 		if u.grant.ended {
 			said += ", until " + u.grant.end.why
 		}
 		return said
 	}
-	if len(k.leftovers) == 1 {
+	kept := last != nil && !last.freed
+	switch {
+	case len(k.leftovers) == 1 && !kept:
 		said += fmt.Sprintf(": it may be that of process %d's acquire", k.leftovers[0].proc)
+	case len(k.leftovers) == 0 && kept:
+		said += fmt.Sprintf(": it may be that of grant %d of process %d", last.id, last.proc)
 	}
 	return said
 }

@@ -66,6 +66,7 @@ func (j *Judge) completeRelease(op *operation, o *history.Op) {
 		return
 	}
 	j.exp.ReleasesOK++
+	g.freed = true
 	if g.promise == session {
 		g.proof = max(g.proof, op.at)
 	}

@@ -19,6 +19,8 @@ func TestStandings(t *testing.T) {
 	}{
 		"progress-zk-orphan.invalid": {history.Standing{Name: "/lockcheck/x-0000000003", Token: 77, Owner: "session 0x1"},
 			""}, /* granted in the end: what stands then blocked nobody */
+		"progress-plain-mutex-crashed-holder.invalid": {history.Standing{Name: "/kazoo/k/x__lock__0000000003", Token: 9, Owner: "no session"},
+			"(no session) stands in everybody's way: it may be that of grant"},
 		"progress-stuck-after-kill.invalid": {history.Standing{Name: "lockcheck/lock/k on n1", Owner: "no expiry"},
 			"on the servers lockcheck/lock/k on n1 (no expiry) stands in everybody's way"},
 	} {

@@ -74,10 +74,13 @@ type run struct {
 	network string
 	rec     *history.Recorder
 	judge   *liveJudge
+	doubts  doubts
 	runner  *runner.Runner
 	plan    []nemesis.Step
 	begun   time.Time
 	res     Result
+
+	recording time.Time // the beginning of the history
 }
 
 // Run carries out one experiment. The options must be settled. The error is for
@@ -279,7 +282,8 @@ func (r *run) startRecorder() error {
 	}
 	h := history.Header{Require: r.o.Require, TTL: r.o.TTL.Nanoseconds(), Params: params}
 	r.judge = newLiveJudge(h, nil)
-	r.rec, err = history.NewRecorder(f, h, time.Now(), r.judge.add)
+	r.recording = time.Now()
+	r.rec, err = history.NewRecorder(f, h, r.recording, r.judge.add, r.doubts.add)
 	if err != nil {
 		return err
 	}
@@ -312,7 +316,7 @@ func (r *run) startRunner() error {
 			}
 			return r.m.Worker(&r.o)
 		},
-		Stderr: r.stderr,
+		Stderr: r.stderr, Over: r.look,
 	})
 	ln, err := r.cluster.ListenStore()
 	if err != nil {
@@ -406,7 +410,7 @@ func (r *run) perform(ctx context.Context) error {
 		}
 		stage := &scenario.Stage{
 			Runner: r.runner, Setting: r.o.setting(r.cuts()), Leader: r.leader,
-			Key: cmp.Or(r.o.Key, scenario.Key), TTL: r.o.TTL, Retry: r.o.RetryDelay, Look: func(ctx context.Context) { r.look(ctx, cmp.Or(r.o.Key, scenario.Key)) }, Rand: generator.Stream(r.o.Seed, generator.StreamScenario),
+			Key: cmp.Or(r.o.Key, scenario.Key), TTL: r.o.TTL, Retry: r.o.RetryDelay, Look: r.look, Rand: generator.Stream(r.o.Seed, generator.StreamScenario),
 		}
 		if err := stage.Tell(ctx, s); err != nil {
 			return fmt.Errorf("scenario %s could not be played to its end: %w", s.Name, err)
@@ -434,24 +438,25 @@ const longHolds = 0.01
 // lookWithin bounds the look at what stands for a lock.
 const lookWithin = 2 * time.Second
 
-// look asks the servers what stands for a lock and records it. It is for the
-// words of a finding, so it costs no verdict.
-func (r *run) look(ctx context.Context, key string) {
-	if r.lab == nil {
+// look asks the servers what stands for locks that are in doubt and records it. It
+// is for the words of a finding, so it costs no verdict.
+func (r *run) look(ctx context.Context) {
+	keys := r.doubts.keys(time.Since(r.recording).Nanoseconds())
+	if r.lab == nil || len(keys) == 0 {
 		return // servers that are not ours are asked nothing beyond what the locks ask
 	}
-	lctx, cancel := context.WithTimeout(ctx, lookWithin)
+	lctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin)
 	defer cancel()
-	standing, err := remains.Of(lctx, r.o.Backend, key, r.lab.Servers())
-	if err == nil && len(standing) == 0 {
-		return
-	}
-	var o history.Op
-	if err == nil {
-		o, err = history.StandingsEvent(map[string][]history.Standing{key: standing})
-	}
+	standings, err := remains.Of(lctx, r.o.Backend, keys, r.lab.Servers())
 	if err != nil {
 		r.log.Warn("look at the servers", "error", err)
+	}
+	if len(standings) == 0 {
+		return
+	}
+	o, err := history.StandingsEvent(standings)
+	if err != nil {
+		r.log.Warn("what stands for the locks", "error", err)
 		return
 	}
 	r.rec.Append(o)

@@ -55,6 +55,7 @@ type Config struct {
 	Recorder    *history.Recorder
 	Log         *slog.Logger
 	Stderr      func(worker int) io.Writer // where a worker's standard error goes
+	Over        func(context.Context)      // called when a workload is over, before anybody leaves; may be nil
 }
 
 // What a worker does with its work while its client says that the connection is

@@ -20,12 +20,21 @@ const suspendPoll = 2 * time.Millisecond
 // may be out of reach for as long as a fault lasts.
 const sessionRetry = 100 * time.Millisecond
 
-// Workload lets every worker contend until the duration is over or ctx ends.
-// Then each releases what it holds and closes its session.
+// Workload lets every worker contend until the duration is over or ctx ends. Then
+// Config.Over has a look, and each worker releases what it holds and closes its
+// session.
 func (r *Runner) Workload(ctx context.Context, seed uint64, cfg generator.Config, duration time.Duration) {
 	wctx, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	var wg sync.WaitGroup
+	seen := make(chan struct{})
+	wg.Go(guard.Wrap(func() {
+		defer close(seen)
+		<-wctx.Done()
+		if r.cfg.Over != nil {
+			r.cfg.Over(ctx)
+		}
+	}))
 	for i, w := range r.workers {
 		cfg := cfg
 		cfg.Check = w.Can(wire.CanCheck)
@@ -33,6 +42,7 @@ func (r *Runner) Workload(ctx context.Context, seed uint64, cfg generator.Config
 			g := generator.New(seed, i, cfg)
 			d := &driver{w: w, gen: g, pause: r.cfg.OnSuspended == Pause}
 			d.run(wctx)
+			<-seen // a session that ends takes with it what stood for a lock
 			d.leave(context.WithoutCancel(ctx))
 		}))
 	}

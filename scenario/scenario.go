@@ -102,17 +102,28 @@ type Stage struct {
 	Key     string
 	TTL     time.Duration         // of the lease or session
 	Retry   time.Duration         // between two tries
-	Look    func(context.Context) // lets the servers be asked what stands for the lock; may be nil
+	Look    func(context.Context) // lets the servers be asked what stands for a lock that nobody is granted; may be nil
 	Rand    *rand.Rand            // for what a story leaves open: whom, how long, how many
 
 	faults []*runner.Injection
+	looked bool
 }
 
 // Tell plays a scenario. Whatever comes of it, its faults are healed, the last
-// one first.
+// one first, and the servers have been asked what stands for the lock.
 func (s *Stage) Tell(ctx context.Context, sc Scenario) error {
+	defer s.look(ctx) // also of a story that broke off
 	defer s.heal(ctx)
 	return sc.Run(ctx, s)
+}
+
+// look lets the servers be asked, once: as late as possible, and before a session is
+// ended, which may take with it what stands for the lock.
+func (s *Stage) look(ctx context.Context) {
+	if s.Look != nil && !s.looked {
+		s.looked = true
+		s.Look(ctx)
+	}
 }
 
 // heal undoes every fault so far.
@@ -361,6 +372,7 @@ func (s *Stage) release(ctx context.Context, i int, grant uint64) error {
 
 // close lets workers end their sessions.
 func (s *Stage) close(ctx context.Context, workers ...int) error {
+	s.look(ctx)
 	for _, i := range workers {
 		w := s.Runner.Worker(i)
 		if err := w.Session(ctx); err != nil {
@@ -375,6 +387,7 @@ func (s *Stage) close(ctx context.Context, workers ...int) error {
 
 // farewell lets each worker release what it still believes to hold, and close.
 func (s *Stage) farewell(ctx context.Context, grants map[int]uint64) error {
+	s.look(ctx)
 	for i := range len(grants) {
 		w := s.Runner.Worker(i)
 		if err := w.Session(ctx); err != nil {

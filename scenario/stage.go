@@ -194,12 +194,9 @@ func (s *Stage) kill(ctx context.Context, i int) error {
 	return err
 }
 
-// part ends the sessions of those workers that have one. What stands for the lock
-// is asked before that: it may go with a session.
+// part ends the sessions of those workers that have one.
 func (s *Stage) part(ctx context.Context) error {
-	if s.Look != nil {
-		s.Look(ctx)
-	}
+	s.look(ctx)
 	for i := range s.Runner.Count() {
 		_, err := s.Runner.Worker(i).Do(ctx, runner.Call{F: history.Close})
 		if err != nil && !errors.Is(err, runner.ErrRetired) {
