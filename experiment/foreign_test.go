@@ -13,6 +13,7 @@ import (
 	"github.com/lockcheck/lockcheck/clients/catalog"
 	"github.com/lockcheck/lockcheck/cluster"
 	"github.com/lockcheck/lockcheck/fencedstore"
+	"github.com/lockcheck/lockcheck/history"
 )
 
 // A lock in another language that is not there does not pass.
@@ -112,6 +113,42 @@ func TestForeignPause(t *testing.T) {
 			}
 			if !strings.Contains(string(text), `"state":"T"`) {
 				t.Error("the history has no evidence of a stopped process")
+			}
+		})
+	}
+}
+
+// The answer to a release is lost. Some libraries send it again and take "there is
+// none" for success; the history says that nobody knows, and what the listener heard.
+func TestForeignRelease(t *testing.T) {
+	for client, backend := range map[string]string{
+		"redis-py": cluster.Redis, "kazoo": cluster.ZooKeeper, "etcd3-py": cluster.Etcd, "curator-mutex": cluster.ZooKeeper,
+	} {
+		t.Run(client, func(t *testing.T) {
+			if !*long && client != "redis-py" && client != "kazoo" {
+				t.Skip("two locks; all with -long")
+			}
+			t.Parallel()
+			needForeign(t, client)
+			need(t, backend)
+			o := options(t)
+			o.Scenario, o.Backend, o.Client, o.TTL = "cut-releasing", backend, client, 4*time.Second
+			res := played(t, o)
+			if res.Verdict == checker.Invalid {
+				t.Errorf("%v", res.Properties)
+			}
+			last, told := history.Op{}, false
+			for _, op := range readHistory(t, res.Dir) {
+				if op.F == history.Release && op.Process == 0 {
+					last = op
+				}
+				told = told || op.F == history.Suspended && op.Process == 0
+			}
+			if last.Type != history.Info {
+				t.Errorf("the release ended as %v: %s", last.Type, last.Error)
+			}
+			if backend == cluster.ZooKeeper && !told {
+				t.Error("the history does not say that the connection was in doubt")
 			}
 		})
 	}

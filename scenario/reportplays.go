@@ -38,6 +38,10 @@ var told = []Scenario{
 		About: "A's connection ends when its first request has arrived and before a second one could; A lives; B tries",
 		Run:   story(playCutAcquiring),
 	}, {
+		Name: "cut-releasing", Workers: 2, Require: checker.DefaultRequired, Faults: []string{"client-cut"},
+		About: "A's release has arrived, B has the lock, and A's connection ends before A hears of it; what A's library makes of that is in the history",
+		Run:   story(playCutReleasing),
+	}, {
 		Name: "write-between", Workers: 2, Require: required, Faults: []string{"pause"},
 		About: "A reads and is stopped past its TTL; B takes the lock and reads; A wakes and writes; B writes",
 		Run:   playWriteBetween,
@@ -206,6 +210,37 @@ func playCutAcquiring(ctx context.Context, s *Stage) error {
 		return err
 	}
 	return s.afterwards(ctx)
+}
+
+// playCutReleasing is for libraries that send a release again by themselves: the
+// second one finds nothing, and proves nothing.
+func playCutReleasing(ctx context.Context, s *Stage) error {
+	return again(func() (late bool, err error) {
+		ga, err := s.take(ctx, a)
+		if err != nil {
+			return false, err
+		}
+		cut, err := s.unanswered(ctx, a)
+		if err != nil {
+			return false, err
+		}
+		defer cut.Heal(ctx)
+		begun := time.Now()
+		release, err := s.Runner.Worker(a).Begin(runner.Call{F: history.Release, Key: s.Key, Grant: ga})
+		if err != nil {
+			return false, err
+		}
+		gb, err := s.take(ctx, b)
+		if err != nil {
+			return false, err
+		}
+		late = time.Since(begun) > min(silence, s.TTL/2) // B may have it because A's lease is over
+		cut.Heal(ctx)
+		if _, err := release.Wait(ctx); err != nil {
+			return false, err
+		}
+		return late, s.unlock(ctx, b, gb)
+	})
 }
 
 func playWriteBetween(ctx context.Context, s *Stage) error {

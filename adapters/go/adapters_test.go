@@ -13,8 +13,10 @@ import (
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/clients"
 	"github.com/lockcheck/lockcheck/clients/catalog"
+	"github.com/lockcheck/lockcheck/cluster"
 	"github.com/lockcheck/lockcheck/cluster/local"
 	"github.com/lockcheck/lockcheck/experiment"
+	"github.com/lockcheck/lockcheck/history"
 	"github.com/lockcheck/lockcheck/internal/labtest"
 )
 
@@ -205,5 +207,42 @@ func TestRefused(t *testing.T) {
 		if (got == nil) != (c.err == nil) || clients.Definite(got) != (c.want != nil) || c.want != nil && !errors.Is(got, c.want) {
 			t.Errorf("%s: %v", c.name, got)
 		}
+	}
+}
+
+// The answer to a release is lost. go-redis sends the release again without a word,
+// and is told that there is nothing: what the history says is that nobody knows.
+func TestRetryIsSeen(t *testing.T) {
+	for _, c := range []struct{ backend, client, want string }{
+		{cluster.Redis, "redsync", "lock already taken"},
+		{cluster.Redis, "redislock", "perhaps sent more than once"},
+		{cluster.Etcd, "etcd-mutex", ""},
+	} {
+		t.Run(c.client, func(t *testing.T) {
+			o := on(c.backend, c.client)
+			o.Scenario, o.TTL = "cut-releasing", 2*time.Second
+			res := run(t, o)
+			if res.Verdict == checker.Invalid {
+				t.Errorf("%v", res.Properties)
+			}
+			f, err := os.Open(filepath.Join(res.Dir, "history.jsonl"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			ops, _, err := history.ReadAll(f, f.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := history.Op{}
+			for _, o := range ops {
+				if o.F == history.Release && o.Process == 0 {
+					last = o
+				}
+			}
+			if last.Type != history.Info || !strings.Contains(last.Error, c.want) {
+				t.Errorf("the release ended as %v: %s", last.Type, last.Error)
+			}
+		})
 	}
 }
