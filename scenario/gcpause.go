@@ -22,41 +22,63 @@ var gcPause = Scenario{
 }
 
 func playGCPause(ctx context.Context, s *Stage) error {
-	ga, err := s.acquire(ctx, a)
+	late, err := s.stopAtWrite(ctx)
 	if err != nil {
 		return err
 	}
-	value, err := s.read(ctx, a, ga)
-	if err != nil {
-		return err
-	}
-	if err := s.check(ctx, a, ga); err != nil {
-		return err
-	}
-	pause, err := s.pause(ctx, a)
-	if err != nil {
-		return err
-	}
-	defer pause.Heal(ctx)
-	stopped := time.Now()
-	// The command waits in the pipe of the stopped process, as a write that a
-	// program had decided on waits for the end of the collection.
-	late, err := s.Runner.Worker(a).Begin(runner.Call{F: history.Write, Key: s.Key, Grant: ga, Value: value + 1, Timeout: 2 * patience})
-	if err != nil {
-		return err
-	}
+	defer late.pause.Heal(ctx)
 	gb, err := s.work(ctx, b)
 	if err != nil {
 		return err
 	}
-	select { // so that the pause outlives the TTL even where B came in earlier
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(time.Until(stopped.Add(s.TTL + s.TTL/4))):
-	}
-	pause.Heal(ctx)
-	if _, err := late.Wait(ctx); err != nil {
+	// so that the pause outlives the TTL even where B came in earlier
+	if err := late.wakeAfter(ctx, s, s.TTL+s.TTL/4); err != nil {
 		return err
 	}
-	return s.farewell(ctx, map[int]uint64{a: ga, b: gb})
+	return s.farewell(ctx, map[int]uint64{a: late.grant, b: gb})
+}
+
+// A belated is a write of A's that was decided on when A was stopped.
+type belated struct {
+	grant   uint64
+	pause   *runner.Injection
+	stopped time.Time
+	write   *runner.Open
+}
+
+// stopAtWrite lets A take the lock, read, look that it has it, and be stopped before
+// its write leaves.
+func (s *Stage) stopAtWrite(ctx context.Context) (l belated, err error) {
+	if l.grant, err = s.acquire(ctx, a); err != nil {
+		return l, err
+	}
+	value, err := s.read(ctx, a, l.grant)
+	if err == nil {
+		err = s.check(ctx, a, l.grant)
+	}
+	if err == nil {
+		l.pause, err = s.pause(ctx, a)
+	}
+	if err != nil {
+		return l, err
+	}
+	l.stopped = time.Now()
+	// The command waits in the pipe of the stopped process, as a write that a
+	// program had decided on waits for the end of the collection.
+	l.write, err = s.Runner.Worker(a).Begin(runner.Call{F: history.Write, Key: s.Key, Grant: l.grant, Value: value + 1, Timeout: 2 * patience})
+	if err != nil {
+		l.pause.Heal(ctx)
+	}
+	return l, err
+}
+
+// wakeAfter lets A go on when it has been stopped for that long, and waits for what
+// becomes of its write.
+func (l *belated) wakeAfter(ctx context.Context, s *Stage, long time.Duration) error {
+	if err := s.sleep(ctx, time.Until(l.stopped.Add(long))); err != nil {
+		return err
+	}
+	l.pause.Heal(ctx)
+	_, err := l.write.Wait(ctx)
+	return err
 }

@@ -76,7 +76,7 @@ var planted = []Scenario{
 	}, {
 		Name: "zk-orphan", Workers: 2, Require: checker.DefaultRequired, Faults: []string{"client-cut"}, Backends: []string{cluster.ZooKeeper},
 		About: "A's node is created, and A's connection ends before it hears of it; the session lives on; B tries",
-		Run:   story(playZKOrphan),
+		Run:   story(cutAcquiring(patience)),
 	},
 }
 
@@ -475,6 +475,16 @@ func (s *Stage) afterWaiting(ctx context.Context, ga uint64, waiting *runner.Ope
 	return s.unlock(ctx, c, gc)
 }
 
+// countEarly lets B try from now on, and count up if it is granted within long.
+func (s *Stage) countEarly(ctx context.Context, long time.Duration) (other *pursuit, early bool, err error) {
+	other = s.pursue(ctx, b)
+	early, err = other.within(long)
+	if err == nil && early {
+		err = s.count(ctx, b, other.grant)
+	}
+	return other, early, err
+}
+
 func playLongSection(ctx context.Context, s *Stage) error {
 	ga, err := s.take(ctx, a)
 	if err != nil {
@@ -484,15 +494,9 @@ func playLongSection(ctx context.Context, s *Stage) error {
 	if err != nil {
 		return err
 	}
-	other := s.pursue(ctx, b)
-	early, err := other.within(5 * s.TTL)
+	other, early, err := s.countEarly(ctx, 5*s.TTL)
 	if err != nil {
 		return err
-	}
-	if early {
-		if err := s.count(ctx, b, other.grant); err != nil {
-			return err
-		}
 	}
 	d, err := s.Runner.Worker(a).Do(ctx, runner.Call{F: history.Write, Key: s.Key, Grant: ga, Value: value + 1})
 	if err == nil && d.Type != history.Info {
@@ -547,17 +551,20 @@ func playSessionLost(ctx context.Context, s *Stage) error {
 	return s.turn(ctx, b)
 }
 
-func playZKOrphan(ctx context.Context, s *Stage) error {
-	err := again(func() (late bool, err error) {
-		u, err := s.unheard(ctx, patience)
+// cutAcquiring ends A's connection before it hears of its acquire; A lives, and B tries.
+func cutAcquiring(wait time.Duration) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error {
+		err := again(func() (late bool, err error) {
+			u, err := s.unheard(ctx, wait)
+			if err != nil {
+				return false, err
+			}
+			u.cut.Heal(ctx)
+			return u.late, s.settleA(ctx, u.acquire)
+		})
 		if err != nil {
-			return false, err
+			return err
 		}
-		u.cut.Heal(ctx)
-		return u.late, s.settleA(ctx, u.acquire)
-	})
-	if err != nil {
-		return err
+		return s.afterwards(ctx)
 	}
-	return s.afterwards(ctx)
 }

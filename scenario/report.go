@@ -64,6 +64,9 @@ type Finding struct {
 
 func (f Finding) String() string { return f.Property + ": " + f.Kind }
 
+// Finds is the finding of that kind of anomaly of that property.
+func Finds(property, kind string) Finding { return Finding{Property: property, Kind: kind} }
+
 // Reports lists them by their numbers.
 var Reports = inOrder(slices.Concat(reports, goReports))
 

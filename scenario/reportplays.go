@@ -36,7 +36,7 @@ var told = []Scenario{
 	}, {
 		Name: "cut-acquiring", Workers: 2, Require: checker.DefaultRequired, Faults: []string{"client-cut"}, Backends: singles,
 		About: "A's connection ends when its first request has arrived and before a second one could; A lives; B tries",
-		Run:   story(playCutAcquiring),
+		Run:   story(cutAcquiring(0)),
 	}, {
 		Name: "cut-releasing", Workers: 2, Require: checker.DefaultRequired, Faults: []string{"client-cut"},
 		About: "A's release has arrived, B has the lock, and A's connection ends before A hears of it; what A's library makes of that is in the history",
@@ -49,30 +49,14 @@ var told = []Scenario{
 }
 
 func playPayout(ctx context.Context, s *Stage) error {
-	ga, err := s.acquire(ctx, a)
+	late, err := s.stopAtWrite(ctx)
 	if err != nil {
 		return err
 	}
-	value, err := s.read(ctx, a, ga)
-	if err == nil {
-		err = s.check(ctx, a, ga)
-	}
-	if err != nil {
-		return err
-	}
-	pause, err := s.pause(ctx, a)
-	if err != nil {
-		return err
-	}
-	defer pause.Heal(ctx)
-	stopped := time.Now()
+	defer late.pause.Heal(ctx)
 	length := s.TTL*5/4 + time.Duration(s.Rand.Int64N(int64(s.TTL)*11/4))
 	others := 1 + s.Rand.IntN(3)
-	late, err := s.Runner.Worker(a).Begin(runner.Call{F: history.Write, Key: s.Key, Grant: ga, Value: value + 1, Timeout: 2 * patience})
-	if err != nil {
-		return err
-	}
-	grants := map[int]uint64{a: ga}
+	grants := map[int]uint64{a: late.grant}
 	for i := 1; i <= others; i++ {
 		g, err := s.work(ctx, i)
 		if err != nil {
@@ -87,14 +71,10 @@ func playPayout(ctx context.Context, s *Stage) error {
 			return err
 		}
 	}
-	if err := s.sleep(ctx, time.Until(stopped.Add(length))); err != nil {
+	if err := late.wakeAfter(ctx, s, length); err != nil {
 		return err
 	}
-	pause.Heal(ctx)
-	if _, err := late.Wait(ctx); err != nil {
-		return err
-	}
-	if err := s.release(ctx, a, ga); err != nil {
+	if err := s.release(ctx, a, late.grant); err != nil {
 		return err
 	}
 	return s.partAll(ctx, grants)
@@ -177,15 +157,9 @@ func playMissedRenewal(ctx context.Context, s *Stage) error {
 		return err
 	}
 	cut.Heal(ctx)
-	other := s.pursue(ctx, b)
-	early, err := other.within(3 * s.TTL)
+	other, _, err := s.countEarly(ctx, 3*s.TTL)
 	if err != nil {
 		return err
-	}
-	if early {
-		if err := s.count(ctx, b, other.grant); err != nil {
-			return err
-		}
 	}
 	if err := s.unlock(ctx, a, ga); err != nil {
 		return err
@@ -195,21 +169,6 @@ func playMissedRenewal(ctx context.Context, s *Stage) error {
 		return err
 	}
 	return s.unlock(ctx, b, gb)
-}
-
-func playCutAcquiring(ctx context.Context, s *Stage) error {
-	err := again(func() (late bool, err error) {
-		u, err := s.unheard(ctx, 0)
-		if err != nil {
-			return false, err
-		}
-		u.cut.Heal(ctx)
-		return u.late, s.settleA(ctx, u.acquire)
-	})
-	if err != nil {
-		return err
-	}
-	return s.afterwards(ctx)
 }
 
 // playCutReleasing is for libraries that send a release again by themselves: the
@@ -244,23 +203,11 @@ func playCutReleasing(ctx context.Context, s *Stage) error {
 }
 
 func playWriteBetween(ctx context.Context, s *Stage) error {
-	ga, err := s.acquire(ctx, a)
+	late, err := s.stopAtWrite(ctx)
 	if err != nil {
 		return err
 	}
-	value, err := s.read(ctx, a, ga)
-	if err != nil {
-		return err
-	}
-	pause, err := s.pause(ctx, a)
-	if err != nil {
-		return err
-	}
-	defer pause.Heal(ctx)
-	late, err := s.Runner.Worker(a).Begin(runner.Call{F: history.Write, Key: s.Key, Grant: ga, Value: value + 1, Timeout: 2 * patience})
-	if err != nil {
-		return err
-	}
+	defer late.pause.Heal(ctx)
 	gb, err := s.acquire(ctx, b)
 	if err != nil {
 		return err
@@ -269,12 +216,11 @@ func playWriteBetween(ctx context.Context, s *Stage) error {
 	if err != nil {
 		return err
 	}
-	pause.Heal(ctx)
-	if _, err := late.Wait(ctx); err != nil {
+	if err := late.wakeAfter(ctx, s, 0); err != nil {
 		return err
 	}
 	if err := s.write(ctx, b, gb, seen+1); err != nil {
 		return err
 	}
-	return s.partAll(ctx, map[int]uint64{a: ga, b: gb})
+	return s.partAll(ctx, map[int]uint64{a: late.grant, b: gb})
 }

@@ -13,21 +13,19 @@ import (
 
 const ms = time.Millisecond
 
-func find(property, kind string) Finding { return Finding{Property: property, Kind: kind} }
-
 // What the reports find.
 var (
-	sections    = find(checker.Exclusion, "overlap")
-	leases      = find(checker.Lease, "overlap")
-	otherFreed  = find(checker.Release, "released-other")
-	neverAgain  = find(checker.Progress, "stuck")
-	staleWrite  = find(checker.Data, "stale-write")
-	lostUpdate  = find(checker.Data, "lost-update")
-	staleToken  = find(checker.Fencing, "stale-token-applied")
-	tokenTwice  = find(checker.Fencing, "token-reused")
-	afterLoss   = find(checker.Lease, "granted-after-loss")
-	lateRenewal = find(checker.Release, "renewed-after-loss")
-	noOrder     = find(checker.Linearizable, "not-linearizable")
+	sections    = Finds(checker.Exclusion, "overlap")
+	leases      = Finds(checker.Lease, "overlap")
+	otherFreed  = Finds(checker.Release, "released-other")
+	neverAgain  = Finds(checker.Progress, "stuck")
+	staleWrite  = Finds(checker.Data, "stale-write")
+	lostUpdate  = Finds(checker.Data, "lost-update")
+	staleToken  = Finds(checker.Fencing, "stale-token-applied")
+	tokenTwice  = Finds(checker.Fencing, "token-reused")
+	afterLoss   = Finds(checker.Lease, "granted-after-loss")
+	lateRenewal = Finds(checker.Release, "renewed-after-loss")
+	noOrder     = Finds(checker.Linearizable, "not-linearizable")
 	overrunHarm = []Finding{sections, staleWrite, lostUpdate}
 )
 

@@ -79,6 +79,15 @@ func (s *Stage) bare(ctx context.Context) (ga uint64, last string, err error) {
 	return ga, servers[quorum-1], err
 }
 
+// bareForgets lets A take the lock on a bare majority, and kills a server of that.
+func (s *Stage) bareForgets(ctx context.Context) (ga uint64, killed *runner.Injection, err error) {
+	ga, last, err := s.bare(ctx)
+	if err == nil {
+		killed, err = s.killServer(ctx, last)
+	}
+	return ga, killed, err
+}
+
 // killServer kills a server; the heal brings it back, with its data if that
 // outlives it.
 func (s *Stage) killServer(ctx context.Context, node string) (*runner.Injection, error) {
@@ -90,11 +99,7 @@ func (s *Stage) killServer(ctx context.Context, node string) (*runner.Injection,
 }
 
 func playQuorumForgets(ctx context.Context, s *Stage) error {
-	ga, last, err := s.bare(ctx)
-	if err != nil {
-		return err
-	}
-	killed, err := s.killServer(ctx, last)
+	ga, killed, err := s.bareForgets(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,11 +126,7 @@ func playQuorumForgets(ctx context.Context, s *Stage) error {
 }
 
 func playQuorumWaits(ctx context.Context, s *Stage) error {
-	ga, last, err := s.bare(ctx)
-	if err != nil {
-		return err
-	}
-	killed, err := s.killServer(ctx, last)
+	ga, killed, err := s.bareForgets(ctx)
 	if err != nil {
 		return err
 	}

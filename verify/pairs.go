@@ -16,8 +16,6 @@ import (
 // A Finding is a kind of anomaly of a property.
 type Finding = scenario.Finding
 
-func finding(property, kind string) Finding { return Finding{Property: property, Kind: kind} }
-
 // A Pair is a broken lock and the honest one that it was made from.
 type Pair struct {
 	Client   string             `json:"client"`
@@ -30,12 +28,12 @@ type Pair struct {
 }
 
 var (
-	overlap      = finding(checker.Lease, "overlap")
-	released     = finding(checker.Release, "released-other")
-	renewed      = finding(checker.Release, "renewed-after-loss")
-	stuck        = finding(checker.Progress, "stuck")
-	tokenReused  = finding(checker.Fencing, "token-reused")
-	tokenSmaller = finding(checker.Fencing, "token-not-increasing")
+	overlap      = scenario.Finds(checker.Lease, "overlap")
+	released     = scenario.Finds(checker.Release, "released-other")
+	renewed      = scenario.Finds(checker.Release, "renewed-after-loss")
+	stuck        = scenario.Finds(checker.Progress, "stuck")
+	tokenReused  = scenario.Finds(checker.Fencing, "token-reused")
+	tokenSmaller = scenario.Finds(checker.Fencing, "token-not-increasing")
 )
 
 // Pairs lists them all. The slowest stories come first, so that several at a
@@ -48,10 +46,10 @@ func Pairs() []Pair {
 		{"faulty/zk-persistent", "zookeeper/ephemeral", zk, "killed-holder", 1000 * ms, fenced, []Finding{stuck}},
 		{"faulty/zk-orphan", "zookeeper/ephemeral", zk, "zk-orphan", 1200 * ms, fenced, []Finding{stuck}},
 		{"faulty/redlock-no-cleanup", "redlock/redlock", redlock, "partial-rounds", 1000 * ms, fenced, []Finding{stuck}},
-		{"faulty/etcd-no-keepalive", "etcd/lease", etcd, "long-section", 1000 * ms, open, []Finding{finding(checker.Exclusion, "overlap"), finding(checker.Data, "stale-write")}},
-		{"faulty/zk-ignore-expiry", "zookeeper/ephemeral", zk, "session-lost", 1000 * ms, fenced, []Finding{finding(checker.Lease, "held-after-loss")}},
+		{"faulty/etcd-no-keepalive", "etcd/lease", etcd, "long-section", 1000 * ms, open, []Finding{scenario.Finds(checker.Exclusion, "overlap"), scenario.Finds(checker.Data, "stale-write")}},
+		{"faulty/zk-ignore-expiry", "zookeeper/ephemeral", zk, "session-lost", 1000 * ms, fenced, []Finding{scenario.Finds(checker.Lease, "held-after-loss")}},
 		{"faulty/zk-parent-token", "zookeeper/ephemeral", zk, "take-turns", 1000 * ms, fenced, []Finding{tokenReused}},
-		{"faulty/etcd-no-recheck", "etcd/queue", etcd, "etcd-waiter", 1000 * ms, fenced, []Finding{finding(checker.Lease, "granted-after-loss")}},
+		{"faulty/etcd-no-recheck", "etcd/queue", etcd, "etcd-waiter", 1000 * ms, fenced, []Finding{scenario.Finds(checker.Lease, "granted-after-loss")}},
 		{"faulty/etcd-lease-token", "etcd/lease", etcd, "take-turns", 1000 * ms, fenced, []Finding{tokenSmaller}},
 		{"faulty/setnx-then-expire", "redis/set-nx", redis, "killed-acquiring", 500 * ms, fenced, []Finding{stuck}},
 		{"faulty/get-then-del", "redis/set-nx", redis, "slow-unlock", 1400 * ms, fenced, []Finding{released}},
