@@ -179,8 +179,9 @@ func (j *Judge) reportStuck(k *keyState, gap span) {
 }
 
 // blocker says what stands first on the servers, and whose it is as far as that can
-// be told: a grant's by its token; else it may be the one acquire's that came to no
-// clear end, or that of last, which was granted the lock last and never let it go.
+// be told: a grant's by its token; else it may be that of the first acquire that came
+// to no clear end, since queues are in the order of arrival, or that of last, which was
+// granted the lock last and never let it go.
 func (k *keyState) blocker(last *grant) string {
 	s := k.standing[0]
 	said := fmt.Sprintf("on the servers %s (%s) stands in everybody's way", s.Name, s.Owner)
@@ -194,8 +195,11 @@ func (k *keyState) blocker(last *grant) string {
 	}
 	kept := last != nil && !last.freed
 	switch {
-	case len(k.leftovers) == 1 && !kept:
+	case len(k.leftovers) > 0 && !kept:
 		said += fmt.Sprintf(": it may be that of process %d's acquire", k.leftovers[0].proc)
+		if len(k.leftovers) > 1 {
+			said += ", the first of these"
+		}
 	case len(k.leftovers) == 0 && kept:
 		said += fmt.Sprintf(": it may be that of grant %d of process %d", last.id, last.proc)
 	}
