@@ -54,3 +54,20 @@ func TestStandings(t *testing.T) {
 		}
 	}
 }
+
+// The smallest history of go-zookeeper's bug, which docs/libraries.md points at.
+func TestWaiterOvertaken(t *testing.T) {
+	f, err := os.Open(filepath.Join("..", "docs", "examples", "zk-lock-waiter-overtaken.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ops, rd, err := history.ReadAll(f, f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := Check(t.Context(), ops, rd.Header)
+	if an := res.Properties[Lease].Anomalies; len(an) != 1 || an[0].Kind != kindGrantedAfterLoss {
+		t.Errorf("%+v", an)
+	}
+}

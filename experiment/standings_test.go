@@ -20,9 +20,9 @@ func TestStuckNamesTheNode(t *testing.T) {
 	o := options(t)
 	o.Backend, o.Client, o.Workers, o.TTL = cluster.ZooKeeper, "faulty/zk-persistent", 2, 600*time.Millisecond
 	o.Hold = 300 * time.Millisecond // somebody always holds it
-	for o.Duration = 5 * time.Second; ; o.Duration *= 2 {
+	for o.Duration = 4 * time.Second; ; o.Duration += 2 * time.Second {
 		o := o
-		o.Plan = []nemesis.Step{{At: time.Second, Fault: "kill", Target: nemesis.Holder}}
+		o.Plan = []nemesis.Step{{At: 500 * time.Millisecond, Fault: "kill", Target: nemesis.Holder}}
 		res := runSettled(t, o)
 		for _, an := range res.Properties[checker.Progress].Anomalies {
 			if an.Kind != "stuck" || !strings.Contains(an.Message, "on the servers /lockcheck/"+an.Key+"/") {
