@@ -3,6 +3,7 @@ package checker
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lockcheck/lockcheck/history"
 )
@@ -180,8 +181,9 @@ func (j *Judge) reportStuck(k *keyState, gap span) {
 
 // blocker says what stands first on the servers, and whose it is as far as that can
 // be told: a grant's by its token; else it may be that of the first acquire that came
-// to no clear end, since queues are in the order of arrival, or that of last, which was
-// granted the lock last and never let it go.
+// to no clear end, or that of last, which was granted the lock last and never let it go.
+// Of several acquires it is the first only in a queue of sessions: a key on a lease that
+// is over is taken by the next of them.
 func (k *keyState) blocker(last *grant) string {
 	s := k.standing[0]
 	said := fmt.Sprintf("on the servers %s (%s) stands in everybody's way", s.Name, s.Owner)
@@ -195,7 +197,7 @@ func (k *keyState) blocker(last *grant) string {
 	}
 	kept := last != nil && !last.freed
 	switch {
-	case len(k.leftovers) > 0 && !kept:
+	case (len(k.leftovers) == 1 || len(k.leftovers) > 1 && strings.Contains(s.Owner, "session")) && !kept:
 		said += fmt.Sprintf(": it may be that of process %d's acquire", k.leftovers[0].proc)
 		if len(k.leftovers) > 1 {
 			said += ", the first of these"
