@@ -17,7 +17,9 @@ type fault struct {
 	askedIdx  int
 	done      int64 // inf until it was in force
 	healed    int64 // inf until it was no longer in force
+	tried     bool  // it had targets, so something was done to them
 	skipped   bool
+	skippedAt int64 // when it was given up
 	phaseless bool
 	victims   []*grant // held by its targets when it was asked, for kill
 	overLease bool     // a pause that outlived the lease of a grant of its target
@@ -68,6 +70,7 @@ func (fs *faults) phase(o *history.Op) (*fault, string) {
 	if ps := v.Processes(); len(ps) > 0 {
 		f.targets = ps
 	}
+	f.tried = f.tried || len(v.Targets) > 0
 	switch v.Phase {
 	case history.Done:
 		f.done = o.Time
@@ -79,7 +82,7 @@ func (fs *faults) phase(o *history.Op) (*fault, string) {
 			f.healed = o.Time
 		}
 	case history.Skipped:
-		f.skipped = true
+		f.skipped, f.skippedAt = true, o.Time
 	}
 	return f, v.Phase
 }
@@ -155,14 +158,19 @@ func (fs *faults) neverInForce() []string {
 type span struct{ from, to int64 }
 
 // disturbed gives the spans in which progress cannot be asked for: from a
-// fault's beginning to its heal, in order of their beginnings.
+// fault's beginning to its heal, in order of their beginnings. A fault that was
+// tried and gave no evidence may have been in force until it was given up; one
+// that found no target was not tried.
 func (fs *faults) disturbed() []span {
 	var out []span
 	for _, f := range fs.all {
-		if f.skipped && f.done == inf {
-			continue
-		}
 		s := span{f.asked, f.healed}
+		if f.skipped && f.done == inf {
+			if !f.tried {
+				continue
+			}
+			s.to = f.skippedAt
+		}
 		if f.phaseless && !selfHealing(f.name) {
 			// Other tools begin and end a fault under names of their own, so its
 			// heal may be any event that follows.

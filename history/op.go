@@ -198,7 +198,7 @@ const (
 	Done      = "done"       // in force, with evidence
 	HealAsked = "heal-asked" // about to be healed
 	Healed    = "healed"     // no longer in force
-	Skipped   = "skipped"    // not injected, or without evidence: counts for nothing
+	Skipped   = "skipped"    // not injected, or without evidence: gives no exposure
 )
 
 // A Fault is the value of a nemesis event.
