@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +66,12 @@ func misbehave() {
 				os.Exit(8)
 			}
 			os.Exit(4)
+		case c.Op == wire.Acquire && c.Key == "parent":
+			child := exec.Command("sleep", "600")
+			child.Stdout = os.Stdout
+			if child.Start() != nil {
+				os.Exit(8)
+			}
 		case c.Op == wire.Read && c.Key == "no value":
 			out.Encode(ok)
 			continue
@@ -237,6 +244,24 @@ func TestDeathWhileIdle(t *testing.T) {
 	if last.F != history.Close || last.Type != history.Info || !strings.HasPrefix(last.Error, history.ErrCrashed) {
 		t.Errorf("the history ends with %+v", last)
 	}
+}
+
+// Between the end of a process and the end of its output, which a child may keep
+// open, no fault may be aimed at it: it would be skipped, although a moment later
+// there is a new process to hit.
+func TestDeadIsNoTarget(t *testing.T) {
+	t.Parallel()
+	g := start(t, 1)
+	g.acquire("parent")
+	p := g.Workers()[0].OS
+	if err := p.Kill(); err != nil { // the leader alone: its child lives on
+		t.Fatal(err)
+	}
+	until(t, "the process is waited for", func() bool { return errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone) })
+	if ts := g.Workers(); len(ts) != 0 {
+		t.Errorf("dead, and still a target: %v", ts)
+	}
+	g.end()
 }
 
 func TestReadWithoutValue(t *testing.T) {

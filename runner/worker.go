@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/lockcheck/lockcheck/clients/wire"
@@ -322,7 +324,8 @@ func (w *Worker) Process() history.Process {
 func (w *Worker) target() (nemesis.Target, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.conn == nil || !w.fresh {
+	// A process that has ended keeps its place until its output has ended too.
+	if w.conn == nil || !w.fresh || errors.Is(w.conn.cmd.Process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
 		return nemesis.Target{}, false
 	}
 	return nemesis.Target{Worker: w.index, Process: int64(w.process), Grants: w.grants(), OS: w.conn.cmd.Process}, true
