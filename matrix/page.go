@@ -60,6 +60,7 @@ func (r *Result) Page(w io.Writer, dir string) error {
 	}
 	return pageTemplate.Execute(w, map[string]any{
 		"Result": r, "Headline": r.headline(), "Properties": shown, "Rows": rows, "Surprises": r.Surprises(),
+		"TimesHead": timesHead, "Times": r.times(), "OfSeveral": r.ofSeveral(),
 		"Notes": r.pageNotes(), "Chart": template.HTML(chart.String()), // drawn here, with everything escaped
 	})
 }

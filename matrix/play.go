@@ -127,7 +127,7 @@ func (p *play) carryOut(ctx context.Context, at Place) (run Run, ok bool) {
 	if run.Causes, err = causes(&res); err != nil {
 		p.trouble(err)
 	}
-	if run.Availability, err = available(res.Dir); err != nil {
+	if err := run.measure(res.Dir); err != nil {
 		p.trouble(err)
 	}
 	return run, true
@@ -264,19 +264,3 @@ func causes(res *experiment.Result) ([]string, error) {
 // 1.5 of a processor while it goes on, and nearly none while it waits for servers
 // to come up or for the quiet time to pass.
 func Bears(cpus int) int { return max(1, cpus+cpus/2) }
-
-// available reads how much of the time the lock could be had; nil where that was
-// not measured.
-func available(dir string) (*float64, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "results.json"))
-	if err != nil {
-		return nil, err
-	}
-	var r struct {
-		Availability struct {
-			Available *float64 `json:"available"`
-		} `json:"availability"`
-	}
-	err = json.Unmarshal(b, &r)
-	return r.Availability.Available, err
-}

@@ -30,6 +30,7 @@ type Run struct {
 	Grants       int                 `json:"grants"`
 	Violations   int                 `json:"violations"`             // anomalies of the required properties
 	Availability *float64            `json:"availability,omitempty"` // share of the time, 0 to 1; none where it was not measured
+	Times        *Times              `json:"times,omitempty"`        // its other figures
 	Faults       map[string]int      `json:"faults,omitempty"`       // in force, by evidence
 	First        string              `json:"first,omitempty"`        // the first anomaly, in a sentence
 	Causes       []string            `json:"causes,omitempty"`       // faults that were in force at an anomaly of a required property
@@ -64,6 +65,7 @@ type Row struct {
 	Violations   int                        `json:"violations"`
 	PerThousand  float64                    `json:"violations_per_1000_grants"`
 	Availability *float64                   `json:"availability,omitempty"` // the mean over the runs
+	Times        *Times                     `json:"times,omitempty"`        // the worst of the runs
 	Impossible   string                     `json:"impossible,omitempty"`   // why there is no such cell
 	Missing      int                        `json:"missing,omitempty"`      // runs that have not been carried out
 	Theory       Theory                     `json:"theory"`
@@ -221,7 +223,7 @@ func (r *Result) conclude() {
 }
 
 func (row *Row) conclude(due int) {
-	row.Verdict, row.Properties, row.Grants, row.Violations, row.PerThousand, row.Availability = 0, nil, 0, 0, 0, nil
+	row.Verdict, row.Properties, row.Grants, row.Violations, row.PerThousand, row.Availability, row.Times = 0, nil, 0, 0, 0, nil, nil
 	row.Missing = max(0, due-len(row.Runs))
 	if row.Impossible != "" || due == 0 && len(row.Runs) == 0 {
 		return
@@ -241,6 +243,7 @@ func (row *Row) conclude(due int) {
 			}
 			row.Properties[p] = max(row.Properties[p], v.Verdict)
 		}
+		row.Times = row.Times.worse(run.Times)
 		if run.Availability != nil {
 			sum, measured = sum+*run.Availability, measured+1
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/report"
@@ -139,27 +140,40 @@ func (r *Result) Table(w io.Writer, color bool) error {
 		rows = append(rows, row.cells())
 		paints = append(paints, row.paint)
 	}
-	widths := make([]int, len(head))
-	for _, cells := range rows {
-		for c, s := range cells {
-			widths[c] = max(widths[c], len([]rune(s)))
-		}
-	}
 	b := bufio.NewWriter(w)
-	for i, cells := range rows {
-		for c, s := range cells {
-			text := s + strings.Repeat(" ", widths[c]-len([]rune(s)))
-			if p := paints[i](c); color && p != "" {
-				text = "\x1b[" + p + "m" + text + "\x1b[0m"
-			}
-			if c == len(cells)-1 {
-				text = strings.TrimRight(text, " ")
-			}
-			fmt.Fprint(b, text, map[bool]string{true: "\n", false: "  "}[c == len(cells)-1])
+	writeAligned(b, rows, func(row, column int) string {
+		if !color {
+			return ""
 		}
-	}
+		return paints[row](column)
+	})
+	r.timesTable(b, color)
 	r.below(b, "  ")
 	return b.Flush()
+}
+
+// writeAligned prints rows in columns as wide as their widest cell. paint gives the
+// number of a cell's colour, or nothing.
+func writeAligned(w io.Writer, rows [][]string, paint func(row, column int) string) {
+	widths := make([]int, len(rows[0]))
+	for _, cells := range rows {
+		for c, s := range cells {
+			widths[c] = max(widths[c], utf8.RuneCountInString(s))
+		}
+	}
+	for i, cells := range rows {
+		for c, s := range cells {
+			last := c == len(cells)-1
+			text, end := s+strings.Repeat(" ", widths[c]-utf8.RuneCountInString(s)), "  "
+			if last {
+				text, end = s, "\n"
+			}
+			if p := paint(i, c); p != "" {
+				text = "\x1b[" + p + "m" + text + "\x1b[0m"
+			}
+			fmt.Fprint(w, text, end)
+		}
+	}
 }
 
 func (row *Row) paint(c int) string {
@@ -248,6 +262,7 @@ func (r *Result) Markdown(w io.Writer, chart string) error {
 	}
 	b.WriteString("\n`ok`: checked, nothing found. `BAD n in r/R`: n anomalies in r of R runs. `?`: nothing was checked. `n/a`: the lock has no tokens. " +
 		"`exclusion` counts holders that overlapped, which no lease lock prevents: `overrun` after the earlier one's lease, `in-lease` within it.\n")
+	r.timesMarkdown(b)
 	if s := r.Surprises(); len(s) > 0 {
 		b.WriteString("\n**Surprises**: found, and not allowed by theory.\n\n")
 		for _, x := range s {

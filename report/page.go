@@ -104,7 +104,7 @@ func (d *drawing) page(w io.Writer) error {
 	}
 	if a := d.res.Availability; a != nil {
 		for _, u := range a.Unavailable[:min(len(a.Unavailable), 20)] {
-			v.Windows = append(v.Windows, []string{clip(u.Key, 60), took(u.From), took(u.To - u.From), strings.Trim(fmt.Sprint(u.Faults), "[]")})
+			v.Windows = append(v.Windows, []string{clip(u.Key, 60), Took(u.From), Took(u.To - u.From), strings.Trim(fmt.Sprint(u.Faults), "[]")})
 		}
 	}
 	v.First = d.firstView()
@@ -237,7 +237,7 @@ func pairs(m map[string]any) [][2]string {
 			v = strconv.FormatFloat(n, 'f', -1, 64)
 			switch k {
 			case "ttl", "interval", "duration", "hold", "retry_delay", "wait", "node_timeout":
-				v = took(n / 1e6)
+				v = Took(n / 1e6)
 			}
 		}
 		if l, ok := m[k].([]any); ok {

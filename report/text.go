@@ -218,7 +218,7 @@ func Availability(a *checker.Availability) []string {
 	lines := []string{share(*a.Available) + " of the time in which somebody tried; " + windows(a)}
 	if a.Acquire.Count > 0 {
 		lines = append(lines, fmt.Sprintf("acquires took %s (p50), %s (p99), %s at most; fairness among %s %.2f (1 is equal)",
-			took(a.Acquire.P50), took(a.Acquire.P99), took(a.Acquire.Max), plural(a.Workers, "worker", "workers"), *a.Fairness))
+			Took(a.Acquire.P50), Took(a.Acquire.P99), Took(a.Acquire.Max), plural(a.Workers, "worker", "workers"), *a.Fairness))
 	}
 	var c counts
 	for _, name := range slices.Sorted(maps.Keys(a.Recovery)) {
@@ -230,7 +230,7 @@ func Availability(a *checker.Availability) []string {
 	if h := a.HandOver; h != nil {
 		s := "from a holder's death to the next grant: " + waits(h.Quantiles, h.Never)
 		if h.Count > 0 {
-			s += fmt.Sprintf(", %.2f x the TTL of %s", h.OfTTL, took(h.TTL))
+			s += fmt.Sprintf(", %.2f x the TTL of %s", h.OfTTL, Took(h.TTL))
 		}
 		lines = append(lines, s)
 	}
@@ -239,15 +239,15 @@ func Availability(a *checker.Availability) []string {
 
 func windows(a *checker.Availability) string {
 	if a.Windows == 0 {
-		return fmt.Sprintf("no window of %s or more without a grant", took(a.AtLeast))
+		return fmt.Sprintf("no window of %s or more without a grant", Took(a.AtLeast))
 	}
-	return fmt.Sprintf("%s without a grant, the longest %s", plural(a.Windows, "window", "windows"), took(a.Longest))
+	return fmt.Sprintf("%s without a grant, the longest %s", plural(a.Windows, "window", "windows"), Took(a.Longest))
 }
 
 func waits(q checker.Quantiles, never int) string {
 	var c counts
 	if q.Count > 0 {
-		c = append(c, fmt.Sprintf("%s at most (%d x)", took(q.Max), q.Count))
+		c = append(c, fmt.Sprintf("%s at most (%d x)", Took(q.Max), q.Count))
 	}
 	c.add(never, "time never", "times never")
 	return c.String()
@@ -261,12 +261,16 @@ func share(f float64) string {
 	return strconv.FormatFloat(f*100, 'g', 4, 64) + " %"
 }
 
-// took says milliseconds in the unit that suits them.
-func took(ms float64) string {
-	if ms >= 1000 {
-		return strconv.FormatFloat(ms/1000, 'g', 3, 64) + " s"
+// Took says a time in milliseconds with three digits, above a second in seconds.
+func Took(ms float64) string {
+	unit := " ms"
+	if ms >= 999.5 { // what would be rounded to a second
+		ms, unit = ms/1000, " s"
 	}
-	return strconv.FormatFloat(ms, 'g', 3, 64) + " ms"
+	if ms >= 999.5 {
+		return strconv.FormatFloat(ms, 'f', 0, 64) + unit
+	}
+	return strconv.FormatFloat(ms, 'g', 3, 64) + unit
 }
 
 // counts joins what is not zero.
