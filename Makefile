@@ -83,7 +83,7 @@ reports: build
 	for d in D1 D2 D3 D4 D5 D6 D7 D8 D9 D10 D11 D12; do ./bin/lockcheck scenario $$d || exit 1; done
 
 test: deps-test build adapters vet
-	$(GO) test -race -timeout 15m ./...
+	$(GO) test -race -parallel 3 -timeout 15m ./... # the tests wait more than they compute
 	$(GO) test -run TestDecisionAgreesWithSearch ./checker/linear # 200,000 histories; 10,000 with -race
 	cd adapters/go && $(GO) vet . && $(GO) test -race -timeout 15m .
 

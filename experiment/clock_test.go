@@ -29,6 +29,7 @@ func clockSteps(more ...nemesis.Step) []nemesis.Step {
 
 // Clocks are moved on real servers of every kind, with evidence, and set right again.
 func TestClocks(t *testing.T) {
+	t.Parallel()
 	for _, backend := range cluster.Backends {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
@@ -55,6 +56,7 @@ func TestClocks(t *testing.T) {
 // The monotonic clock of etcd's servers moves when it is asked for by name, and
 // stays where it is.
 func TestMonotonicClock(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	o.Backend, o.Workers = cluster.Etcd, 2
 	o.Plan = []nemesis.Step{{Fault: "clock-jump", Form: nemesis.ServersMonotonic, Target: nemesis.All, Offset: time.Minute}}
@@ -69,6 +71,7 @@ func TestMonotonicClock(t *testing.T) {
 // A jump that does not happen is skipped, counts for nothing, and makes the run
 // unknown.
 func TestClockWithoutEffect(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	o.Workers = 2
 	o.Plan = clockSteps()[:1]
@@ -108,6 +111,7 @@ func (b *bench) server(node string) nemesis.Target {
 
 // A clock that was not set right is told.
 func TestClockLeftBehind(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	o.Workers = 2
 	o.Plan = clockSteps()[:1]
@@ -130,6 +134,7 @@ func TestClockLeftBehind(t *testing.T) {
 // when another process takes its place; one that starts its worker as a child
 // has not, and the fault is not believed.
 func TestClockOfForeignWorkers(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

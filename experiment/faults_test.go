@@ -187,6 +187,7 @@ func failovers(forms ...string) []nemesis.Step {
 // Every fault on real servers of every kind: in force with evidence, healed, and
 // afterwards the lab is as it was and the lock is handed on.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	on := func(ss ...[]nemesis.Step) []nemesis.Step { return slices.Concat(ss...) }
 	server := func(fault, form, target string) []nemesis.Step {
 		return []nemesis.Step{{Fault: fault, Form: form, Target: target, Pick: 1}}
@@ -237,6 +238,7 @@ func TestFaults(t *testing.T) {
 // A fault whose mechanism does nothing on real servers is skipped, leaves
 // nothing behind, and the run cannot pass.
 func TestFaultsWithoutEffect(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	o.Backend, o.Workers, o.Proxy = cluster.Etcd, 2, "always"
 	b := newBench(t, o)
@@ -280,6 +282,7 @@ func TestFaultsWithoutEffect(t *testing.T) {
 
 // A run without faults has no evidence of any.
 func TestNoFaults(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, func() Options { o := options(t); o.Workers = 2; return o }())
 	ops, res := b.finish()
 	if said := phases(ops); len(said) > 0 || len(res.Exposure.Faults) > 0 {
@@ -290,6 +293,7 @@ func TestNoFaults(t *testing.T) {
 // Ctrl-C in the middle of each fault heals it, and the run says that it was
 // interrupted and nothing else.
 func TestInterruptedFaults(t *testing.T) {
+	t.Parallel()
 	gate := make(chan struct{}, 2)
 	for _, e := range nemesis.Faults() {
 		t.Run(e.Name, func(t *testing.T) {
@@ -357,6 +361,7 @@ func interrupt(t *testing.T, e nemesis.Entry) {
 // A worker or a server that dies in the middle of a fault does not keep it from
 // being healed; a server that stays dead is told.
 func TestDeathInFault(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	o.Workers, o.Proxy = 2, "always"
 	b := newBench(t, o)

@@ -46,6 +46,7 @@ func whatIsThere(t *testing.T, dir, but string) checker.Verdict {
 // All files are there however a run ends, and a drawing that fails is named in
 // the log and costs nothing else.
 func TestFilesOfARun(t *testing.T) {
+	t.Parallel()
 	short := func(t *testing.T) Options {
 		o := Defaults()
 		o.Out, o.Duration, o.Seed = t.TempDir(), 3*time.Second, 1
@@ -63,12 +64,14 @@ func TestFilesOfARun(t *testing.T) {
 		return res
 	}
 	t.Run("green", func(t *testing.T) {
+		t.Parallel()
 		res := run(t, t.Context(), short(t), testMachine())
 		if v := whatIsThere(t, res.Dir, ""); v != checker.Valid {
 			t.Errorf("the verdict is %v", v)
 		}
 	})
 	t.Run("red and not drawn", func(t *testing.T) {
+		t.Parallel()
 		o := short(t)
 		o.Scenario, o.Store = "gc-pause", fencedstore.None
 		m := testMachine()
@@ -94,6 +97,7 @@ func TestFilesOfARun(t *testing.T) {
 		whatIsThere(t, res.Dir, "")
 	})
 	t.Run("interrupted", func(t *testing.T) {
+		t.Parallel()
 		o := short(t)
 		o.Duration = time.Minute
 		ctx, cancel := context.WithCancel(t.Context())

@@ -36,6 +36,7 @@ const longestForeign = 48 * time.Second
 // Without faults every lock in another language is clean, but for those of the
 // article that are wrong by themselves.
 func TestForeignLocks(t *testing.T) {
+	t.Parallel()
 	wrong := map[string]string{
 		"article/zookeeper":       "token-reused",
 		"article/etcd-as-printed": "stuck",
@@ -84,6 +85,7 @@ func found(res *checker.Results, kind string) bool {
 // The pause stops the interpreter or the virtual machine with its threads, and
 // theory holds for its lock as for any other.
 func TestForeignPause(t *testing.T) {
+	t.Parallel()
 	for client, c := range map[string]struct {
 		backend string
 		store   fencedstore.Policy
@@ -121,6 +123,7 @@ func TestForeignPause(t *testing.T) {
 // The answer to a release is lost. Some libraries send it again and take "there is
 // none" for success; the history says that nobody knows, and what the listener heard.
 func TestForeignRelease(t *testing.T) {
+	t.Parallel()
 	for client, backend := range map[string]string{
 		"redis-py": cluster.Redis, "kazoo": cluster.ZooKeeper, "etcd3-py": cluster.Etcd, "curator-mutex": cluster.ZooKeeper,
 	} {

@@ -18,6 +18,7 @@ import (
 // Every story comes out as theory says, on every backend that it can be told on,
 // and so does its twin.
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	none, fence := fencedstore.None, fencedstore.Monotonic
 	for _, c := range []struct {
 		scenario, backend, client string

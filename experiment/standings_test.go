@@ -42,6 +42,7 @@ func TestStuckNamesTheNode(t *testing.T) {
 // Where a lock is that is held for long is known of every lock of the catalog, and
 // whose it is of those that have the node's or key's number for a token.
 func TestStandings(t *testing.T) {
+	t.Parallel()
 	for client, c := range map[string]struct {
 		name    string // what the node or key that has the lock begins with
 		numbers bool   // the token is the node's or key's

@@ -494,7 +494,7 @@ func playLongSection(ctx context.Context, s *Stage) error {
 	if err != nil {
 		return err
 	}
-	other, early, err := s.countEarly(ctx, 5*s.TTL)
+	other, early, err := s.countEarly(ctx, 3*s.TTL)
 	if err != nil {
 		return err
 	}

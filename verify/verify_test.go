@@ -39,7 +39,7 @@ func TestVerify(t *testing.T) {
 	o := experiment.Defaults()
 	o.Out = t.TempDir()
 	rows := Play(t.Context(), Config{
-		Pairs: Pairs(), Options: o, Seed: 1, Seeds: 1, Parallel: 4,
+		Pairs: Pairs(), Options: o, Seed: 1, Seeds: 1, Parallel: 3,
 		Machine: experiment.Machine{
 			Worker: func(*experiment.Options) *exec.Cmd { return exec.Command("/proc/self/exe", "worker") },
 			Log:    slog.New(slog.DiscardHandler),
