@@ -27,7 +27,7 @@ func BenchmarkDecide(b *testing.B) {
 						b.Fatal(d.verdict, d.reason)
 					}
 				}
-				perRecord(b, len(k.ops), before)
+				perRecord(b, k.ops.len(), before)
 			})
 		}
 	}
@@ -39,7 +39,7 @@ func BenchmarkDecide(b *testing.B) {
 func BenchmarkPorcupine(b *testing.B) {
 	for _, info := range []float64{0, 0.01, 0.1} {
 		b.Run(fmt.Sprintf("ops=10000/info=%v", info), func(b *testing.B) {
-			ops := lean(oneKey(1e4, info).ops)
+			ops := lean(oneKey(1e4, info).ops.flat())
 			b.ReportAllocs()
 			before := allocated()
 			for b.Loop() {
@@ -106,7 +106,7 @@ func TestBuilderMemory(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	n := len(b.keys[0].full)*blockOps + len(b.keys[0].ops)
+	n := b.keys[0].ops.len()
 	each := float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
 	t.Logf("%d operations, %.0f bytes each", n, each)
 	if each > 100 {

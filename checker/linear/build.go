@@ -26,8 +26,7 @@ type Builder struct {
 // keyOps are the operations of one key.
 type keyOps struct {
 	name    string
-	full    [][]Op // blocks of blockOps, in order: nothing is copied while a key grows
-	ops     []Op   // those after them; all of them once gather was called
+	ops     opList
 	grants  int32
 	numbers map[uint64]int32 // of the history's grants
 	odd     string           // why the key cannot be decided
@@ -209,35 +208,10 @@ func (b *Builder) retire(p *process) {
 func (p *process) letGo(at int64, index int, why Cause) {
 	for k, h := range p.holds {
 		if h.depth > 0 {
-			k.add(Op{Kind: Release, Outcome: Info, Cause: why, Grant: h.grant, Process: int64(p.id),
+			k.ops.add(Op{Kind: Release, Outcome: Info, Cause: why, Grant: h.grant, Process: int64(p.id),
 				Call: at, Return: Forever, Completed: place(index), Invoked: -1})
 		}
 	}
-}
-
-// blockOps is how many operations lie side by side while a history is read.
-const blockOps = 2048
-
-func (k *keyOps) add(o Op) {
-	if len(k.ops) == blockOps {
-		k.full = append(k.full, k.ops)
-		k.ops = make([]Op, 0, blockOps)
-	}
-	k.ops = append(k.ops, o)
-}
-
-// gather lays all operations side by side, for the decision. A block is let go
-// as soon as it was copied, so that a long history is not there twice.
-func (k *keyOps) gather() {
-	if len(k.full) == 0 {
-		return
-	}
-	all := make([]Op, 0, len(k.full)*blockOps+len(k.ops))
-	for i, b := range k.full {
-		all = append(all, b...)
-		k.full[i] = nil
-	}
-	k.ops, k.full = append(all, k.ops...), nil
 }
 
 // place narrows an index. A history of more than two thousand million events
@@ -268,7 +242,7 @@ func (b *Builder) ok(p *process, open pending, o *history.Op) {
 			op := b.operation(p, open, o)
 			op.Kind, op.Outcome, op.Grant = Renew, OK, g
 			op.Deadline = b.renewedUntil(p, open, o, g)
-			open.key.add(op)
+			open.key.ops.add(op)
 		}
 	}
 }
@@ -286,7 +260,7 @@ func (b *Builder) granted(p *process, open pending, o *history.Op) {
 	op.Token, op.HasToken = o.Token.V, o.Token.Set
 	op.Deadline = b.leasedUntil(open, o)
 	op.Grant = k.newGrant(open.grant)
-	k.add(op)
+	k.ops.add(op)
 	p.holds[k] = hold{grant: op.Grant, depth: 1, session: o.Session, numbered: open.grant.Set}
 	p.dieWith(k, op.Grant, open.call)
 }
@@ -298,7 +272,7 @@ func (b *Builder) reentered(p *process, open pending, o *history.Op, h hold) {
 	op := b.operation(p, open, o)
 	op.Kind, op.Outcome, op.Cause, op.Grant = Renew, OK, Reentry, h.grant
 	op.Deadline = b.leasedUntil(open, o)
-	k.add(op)
+	k.ops.add(op)
 	if open.grant.Set {
 		k.numbers[open.grant.V] = h.grant
 	}
@@ -331,7 +305,7 @@ func (b *Builder) released(p *process, open pending, o *history.Op, g int32) {
 	}
 	op := b.operation(p, open, o)
 	op.Kind, op.Outcome, op.Grant = Release, OK, g
-	open.key.add(op)
+	open.key.ops.add(op)
 	if !held {
 		return
 	}
@@ -365,7 +339,7 @@ func (b *Builder) denied(p *process, open pending, o *history.Op) {
 		}
 		op.Grant = g
 	}
-	open.key.add(op)
+	open.key.ops.add(op)
 }
 
 // indeterminate takes an operation of which nobody knows whether it happened.
@@ -389,7 +363,7 @@ func (b *Builder) indeterminate(p *process, open pending, o *history.Op) {
 			op.Deadline = b.renewedUntil(p, open, o, g)
 		}
 	}
-	k.add(op)
+	k.ops.add(op)
 }
 
 // find gives the grant with that number, or without one the latest grant of the
@@ -469,7 +443,7 @@ func (b *Builder) single(o *history.Op) {
 	op := b.operation(p, open, o)
 	op.Kind, op.Outcome, op.Cause, op.Grant = Renew, OK, Background, g
 	op.Deadline = b.renewedUntil(p, open, o, g)
-	k.add(op)
+	k.ops.add(op)
 }
 
 // closeOpen ends the history: what is open never completes, and the kills that
@@ -492,15 +466,16 @@ func (b *Builder) closeOpen() {
 // loosenNested turns what a re-entrant process says of a lock that it acquired
 // twice into what it proves whatever the lock does: each re-entry may have been a
 // grant of its own, and each release and renewal may have been of either.
-func loosenNested(ops []Op, grants int32) ([]Op, int32) {
+func loosenNested(ops opList, grants int32) (opList, int32) {
 	nested := map[int32]bool{}
-	for i := range ops {
-		if ops[i].Cause == Reentry {
-			nested[ops[i].Grant] = true
+	for _, o := range ops.all() {
+		if o.Cause == Reentry {
+			nested[o.Grant] = true
 		}
 	}
-	out := make([]Op, 0, len(ops))
-	for _, o := range ops {
+	var out opList
+	for _, p := range ops.all() {
+		o := *p
 		switch {
 		case o.Cause == Reentry:
 			o.Kind, o.Outcome, o.Return, o.Deadline, o.Grant = Acquire, Info, Forever, o.Call, grants
@@ -511,7 +486,7 @@ func loosenNested(ops []Op, grants int32) ([]Op, int32) {
 			}
 			o.Outcome, o.Return, o.Deadline = Info, Forever, o.Call
 		}
-		out = append(out, o)
+		out.add(o)
 	}
 	return out, grants
 }

@@ -212,8 +212,8 @@ func TestBuilderMapsEvents(t *testing.T) {
 			}
 			b.closeOpen()
 			var got []string
-			for i := range b.keys[0].ops {
-				got = append(got, short(&b.keys[0].ops[i]))
+			for _, o := range b.keys[0].ops.all() {
+				got = append(got, short(o))
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(c.want, "\n\t"))

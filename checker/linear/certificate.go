@@ -228,28 +228,27 @@ func (t *timeline) place() {
 		places[g] = int64(k)
 	}
 	last, shortest := p.deadlines()
-	for i := range p.ops {
-		o := &p.ops[i]
+	for i, o := range p.ops.all() {
 		if o.Kind == Acquire && o.Outcome == Denied {
-			t.try(i, o)
+			t.try(int(i), o)
 			continue
 		}
 		k := places[o.Grant]
 		switch {
 		case o.Outcome == Denied:
-			t.denial(i, o, k)
+			t.denial(int(i), o, k)
 		case k < 0 || o.Outcome == Info && o.Kind != Acquire:
 		case o.Kind == Acquire:
-			t.put(3*k+2, begins, i, t.start[k])
+			t.put(3*k+2, begins, int(i), t.start[k])
 		case o.Kind == Renew:
 			at := max(o.Call, t.start[k])
-			if last[o.Grant] == int32(i) {
+			if last[o.Grant] == i {
 				at = max(at, p.grants[o.Grant].renewCall)
 			}
-			t.put(3*k+2, within, i, at)
-			t.steps[len(t.steps)-1].last = last[o.Grant] == int32(i)
+			t.put(3*k+2, within, int(i), at)
+			t.steps[len(t.steps)-1].last = last[o.Grant] == i
 		default:
-			t.put(3*k+2, ends, i, t.end[k])
+			t.put(3*k+2, ends, int(i), t.end[k])
 			t.ended[o.Grant] = true
 		}
 	}
@@ -273,14 +272,14 @@ func (p *problem) deadlines() (last, shortest []int32) {
 		last[i], shortest[i] = -1, -1
 	}
 	for _, i := range p.renews {
-		o := &p.ops[i]
+		o := p.ops.at(i)
 		best := &last[o.Grant]
 		if o.Outcome == Info {
 			best = &shortest[o.Grant]
 		} else if o.Return < p.grants[o.Grant].renewCall {
 			continue
 		}
-		if *best < 0 || max(o.Deadline, o.Call) < max(p.ops[*best].Deadline, p.ops[*best].Call) {
+		if *best < 0 || max(o.Deadline, o.Call) < max(p.ops.at(*best).Deadline, p.ops.at(*best).Call) {
 			*best = i
 		}
 	}
@@ -329,9 +328,9 @@ func (t *timeline) finish(segment int64, grant int32, at int64, last, shortest i
 		t.freed[grant] = segmentAt{segment, at}
 		return
 	}
-	deadline := p.ops[g.acquire].Deadline
+	deadline := p.ops.at(g.acquire).Deadline
 	if last >= 0 {
-		deadline = p.ops[last].Deadline
+		deadline = p.ops.at(last).Deadline
 	}
 	if deadline > at && shortest >= 0 {
 		t.put(segment, shortened, int(shortest), at)
@@ -342,14 +341,13 @@ func (t *timeline) finish(segment int64, grant int32, at int64, last, shortest i
 
 // free lets the earliest indeterminate release of a grant end its hold.
 func (t *timeline) free() {
-	for i := range t.problem.ops {
-		o := &t.problem.ops[i]
+	for i, o := range t.problem.ops.all() {
 		if o.Kind != Release || o.Outcome != Info {
 			continue
 		}
 		if at, ok := t.freed[o.Grant]; ok && o.Call == t.problem.grants[o.Grant].freed {
 			delete(t.freed, o.Grant)
-			t.put(at.segment, ends, i, at.at)
+			t.put(at.segment, ends, int(i), at.at)
 		}
 	}
 }

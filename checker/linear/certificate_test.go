@@ -13,7 +13,7 @@ func TestVerifyRefuses(t *testing.T) {
 	for i := range histories / 20 {
 		r := rand.New(rand.NewPCG(*seed, uint64(i)))
 		ops, grants := legalHistory(r, 3+r.IntN(6), randomStyle(r))
-		steps := decide(ops, grants, testLimits(), true).certificate
+		steps := decide(listOf(ops), grants, testLimits(), true).certificate
 		if len(steps) < 2 {
 			continue
 		}

@@ -38,8 +38,7 @@ type plan struct {
 	phantoms []phantom
 
 	loStart []int64 // the least solution: the earliest start of each grant in order
-	hiEnd   []int64 // the greatest solution: the latest end ...
-	hiStart []int64 // ... and the latest start
+	hiEnd   []int64 // the greatest solution: the latest end; hiStart gives the latest start
 	needs   []gap
 	serves  []phantom // the phantom of each need, once covered
 }
@@ -67,7 +66,7 @@ type decided struct {
 
 // decide judges the operations of one key, whose grants are numbered from 0 up to
 // grants.
-func decide(ops []Op, grants int, lim *limits, certificate bool) decided {
+func decide(ops opList, grants int, lim *limits, certificate bool) decided {
 	p, v := newProblem(ops, grants)
 	d := decided{problem: p}
 	switch {
@@ -86,7 +85,7 @@ func decide(ops []Op, grants int, lim *limits, certificate bool) decided {
 		p.outside(lim, &d, certificate)
 		return d
 	}
-	if v := pl.check(p.ops, p.tries); v != nil {
+	if v := pl.check(&p.ops, p.tries); v != nil {
 		d.verdict, d.violation = Illegal, v
 		return d
 	}
@@ -184,7 +183,7 @@ func sortByCore(grants []grant, order []int32) (tie bool) {
 
 // check looks for a violation of the plan: in the chain of grants, then among the
 // tries.
-func (pl *plan) check(ops []Op, tries []int32) *violation {
+func (pl *plan) check(ops *opList, tries []int32) *violation {
 	if v := pl.forward(); v != nil {
 		return v
 	}
@@ -225,25 +224,29 @@ func (pl *plan) forward() *violation {
 // backward pulls each grant as late as its successors allow.
 func (pl *plan) backward() {
 	n := len(pl.order)
-	pl.hiEnd, pl.hiStart = make([]int64, n), make([]int64, n)
+	pl.hiEnd = make([]int64, n)
 	h := int64(Forever)
 	for k := n - 1; k >= 0; k-- {
 		g := &pl.grants[pl.order[k]]
 		h = min(h, g.ue)
 		pl.hiEnd[k] = h
 		h = min(h, g.ua)
-		pl.hiStart[k] = h
 	}
+}
+
+// hiStart is the latest at which the grant at place k can begin.
+func (pl *plan) hiStart(k int) int64 {
+	return min(pl.hiEnd[k], pl.grants[pl.order[k]].ua)
 }
 
 // findNeeds finds the gaps with tries that no grant in the order can cover. With
 // every start at its least and every end at its greatest, a try that touches a
 // hold is covered; only one that lies wholly between two holds is not.
-func (pl *plan) findNeeds(ops []Op, tries []int32) {
+func (pl *plan) findNeeds(ops *opList, tries []int32) {
 	pl.needs = pl.needs[:0]
 	pos, n := 0, len(pl.order)
 	for _, i := range tries {
-		try := &ops[i]
+		try := ops.at(i)
 		pos = gallop(pl.loStart, pos, try.Return)
 		if pos > 0 && pl.hiEnd[pos-1] >= try.Call {
 			continue
@@ -253,7 +256,7 @@ func (pl *plan) findNeeds(ops []Op, tries []int32) {
 			need.after = max(pl.loStart[pos-1], pl.grants[pl.order[pos-1]].le)
 		}
 		if pos < n {
-			need.till = pl.hiStart[pos]
+			need.till = pl.hiStart(pos)
 		}
 		if m := len(pl.needs); m > 0 && pl.needs[m-1].slot == need.slot {
 			if need.by < pl.needs[m-1].by {

@@ -105,7 +105,7 @@ func (kl *kill) apply() {
 		return
 	}
 	for _, h := range kl.hits {
-		h.key.add(Op{Kind: Release, Outcome: Info, Cause: Killed, Grant: h.grant, Process: int64(h.process),
+		h.key.ops.add(Op{Kind: Release, Outcome: Info, Cause: Killed, Grant: h.grant, Process: int64(h.process),
 			Call: kl.at, Return: Forever, Completed: place(kl.index), Invoked: -1})
 	}
 }

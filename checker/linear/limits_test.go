@@ -183,7 +183,7 @@ func hard(n int) ([]Op, int) {
 // TestSearchTells lets the search find that there is no order, and shows it.
 func TestSearchTells(t *testing.T) {
 	ops, grants := hard(3)
-	k := keyOps{name: "k", ops: ops, grants: int32(grants)}
+	k := keyOps{name: "k", ops: listOf(ops), grants: int32(grants)}
 	r := k.decide(testLimits(), Options{})
 	if r.Verdict != Illegal || !r.Searched || !strings.HasPrefix(r.Reason, "no order of these ") {
 		t.Fatalf("%s, searched %v: %s", r.Verdict, r.Searched, r.Reason)
@@ -201,14 +201,14 @@ func TestSearchIsLimited(t *testing.T) {
 		{Timeout: 200 * time.Millisecond, Memory: 4 << 30},
 		{Timeout: time.Minute, Memory: 8 << 20},
 	} {
-		d := decide(ops, grants, newLimits(context.Background(), opts), true) // comes back, that is the test
+		d := decide(listOf(ops), grants, newLimits(context.Background(), opts), true) // comes back, that is the test
 		if d.verdict != Unknown || !strings.Contains(d.reason, "gave up") {
 			t.Errorf("%s: %s", d.verdict, d.reason)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if d := decide(ops, grants, newLimits(ctx, Options{}.withDefaults()), false); d.verdict == Legal {
+	if d := decide(listOf(ops), grants, newLimits(ctx, Options{}.withDefaults()), false); d.verdict == Legal {
 		t.Error("legal without a search")
 	}
 }

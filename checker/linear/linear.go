@@ -121,7 +121,6 @@ func (b *Builder) Finish(ctx context.Context, opts Options) []Result {
 	lim := newLimits(ctx, opts)
 	results := make([]Result, len(b.keys))
 	for i, k := range b.keys {
-		k.gather()
 		results[i] = k.decide(lim, opts)
 		b.keys[i] = nil // so that only one key's working memory is held at a time
 	}
@@ -129,7 +128,7 @@ func (b *Builder) Finish(ctx context.Context, opts Options) []Result {
 }
 
 func (k *keyOps) decide(lim *limits, opts Options) Result {
-	r := Result{Key: k.name, Checked: len(k.ops)}
+	r := Result{Key: k.name, Checked: k.ops.len()}
 	switch {
 	case lim.ctx.Err() != nil:
 		r.Verdict, r.Reason = Unknown, "the check was stopped before this key was decided"
@@ -141,7 +140,7 @@ func (k *keyOps) decide(lim *limits, opts Options) Result {
 		k.fill(&r, decide(k.ops, int(k.grants), lim, opts.Certificate))
 	}
 	if r.Certificate != nil {
-		r.Operations = k.ops
+		r.Operations = k.ops.flat()
 	}
 	return r
 }

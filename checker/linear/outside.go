@@ -37,14 +37,14 @@ func (p *problem) relaxed() *violation {
 	if p.tokened() {
 		pl := p.demote(func(g *grant) bool { return g.hasToken })
 		sortByToken(p.grants, pl.order)
-		if v := pl.check(p.ops, p.tries); v != nil {
+		if v := pl.check(&p.ops, p.tries); v != nil {
 			return v
 		}
 	}
 	pl := p.demote((*grant).tight)
 	sortByCore(p.grants, pl.order)
 	p.dropTies(pl)
-	return pl.check(p.ops, p.tries)
+	return pl.check(&p.ops, p.tries)
 }
 
 func (p *problem) tokened() bool {
@@ -137,7 +137,7 @@ func (p *problem) restricted() (*plan, *problem) {
 		for _, late := range []bool{false, true} {
 			for _, needed := range []map[int32]int64{nil, needed} {
 				pl := q.guess(late, needed)
-				if pl.check(q.ops, q.tries) == nil {
+				if pl.check(&q.ops, q.tries) == nil {
 					return pl, q
 				}
 			}
@@ -153,7 +153,7 @@ func (p *problem) neededAt() map[int32]int64 {
 	sortByCore(p.grants, pl.order)
 	p.dropTies(pl)
 	needed := map[int32]int64{}
-	if pl.check(p.ops, p.tries) != nil {
+	if pl.check(&p.ops, p.tries) != nil {
 		return needed
 	}
 	for j, ph := range pl.serves {
@@ -172,7 +172,7 @@ func (p *problem) settleEarly(before bool) *problem {
 	q := *p
 	q.grants = slices.Clone(p.grants)
 	for _, i := range p.early {
-		o := &q.ops[i]
+		o := q.ops.at(i)
 		g := &q.grants[o.Grant]
 		if before {
 			g.la = max(g.la, o.Call)

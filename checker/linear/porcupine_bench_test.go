@@ -40,7 +40,7 @@ func BenchmarkAgainstPorcupine(b *testing.B) {
 			for i := range keys {
 				keys[i] = seededKey(c.n, c.info, uint64(i+1))
 				if c.planted {
-					keys[i].ops = plant(keys[i].ops)
+					keys[i].ops = listOf(plant(keys[i].ops.flat()))
 					keys[i].grants++
 				}
 			}
@@ -78,7 +78,7 @@ func BenchmarkAgainstPorcupine(b *testing.B) {
 func porcupineOn(b *testing.B, keys []*keyOps, legal bool, within time.Duration) (took time.Duration, spent uint64, gaveUp float64) {
 	parts := make(chan []porcupine.Operation, len(keys))
 	for _, k := range keys {
-		parts <- lean(k.ops)
+		parts <- lean(k.ops.flat())
 	}
 	close(parts)
 	runtime.GC()
@@ -112,7 +112,6 @@ func seededKey(n int, info float64, seed uint64) *keyOps {
 	c := config{clients: 20, n: n, info: info, polling: 0.5, tokens: true, quiet: true, seed: seed}
 	c.run(b.Add)
 	b.closeOpen()
-	b.keys[0].gather()
 	return b.keys[0]
 }
 

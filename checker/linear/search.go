@@ -28,14 +28,15 @@ func (p *problem) search(lim *limits, d *decided) {
 	if d.verdict != Unknown {
 		return
 	}
-	if len(p.ops) <= wholeLimit {
-		found, spent := lim.search(p.ops)
+	if p.ops.len() <= wholeLimit {
+		whole := p.ops.flat()
+		found, spent := lim.search(whole)
 		switch {
 		case found:
 			d.verdict = Legal
 			return
 		case spent == "":
-			d.verdict, d.violation = Illegal, &violation{rule: noOrder, ops: p.ops}
+			d.verdict, d.violation = Illegal, &violation{rule: noOrder, ops: whole}
 			return
 		}
 		gaveUp = spent
@@ -53,7 +54,7 @@ func (p *problem) searchWindows(lim *limits, d *decided) (gaveUp string) {
 	if !p.inTokenOrder(cuts) {
 		return "tokens and stamps order the grants differently"
 	}
-	if v := outer.check(p.ops, p.share(windows)); v != nil {
+	if v := outer.check(&p.ops, p.share(windows)); v != nil {
 		d.verdict, d.violation = Illegal, v
 		return ""
 	}
@@ -182,7 +183,7 @@ func (p *problem) reach() []span {
 		}
 	}
 	for _, k := range p.early {
-		o := &p.ops[k]
+		o := p.ops.at(k)
 		r := &reach[o.Grant]
 		*r = span{min(r.from, o.Call), max(r.to, o.Return)}
 	}
@@ -244,7 +245,7 @@ func (p *problem) frame(w *window, cuts []int32) {
 func (p *problem) share(ws []window) []int32 {
 	var rest []int32
 	for _, i := range p.tries {
-		o := &p.ops[i]
+		o := p.ops.at(i)
 		k := sort.Search(len(ws), func(k int) bool { return ws[k].to >= o.Return })
 		if k < len(ws) && o.Call >= ws[k].from {
 			ws[k].tries = append(ws[k].tries, i)
@@ -275,7 +276,7 @@ func (p *problem) project(grants, tries []int32) []Op {
 	places = slices.Compact(places)
 	out := make([]Op, len(places))
 	for i, k := range places {
-		out[i] = p.ops[k]
+		out[i] = *p.ops.at(k)
 	}
 	return out
 }
@@ -287,8 +288,8 @@ func (p *problem) index() {
 	}
 	p.firstOf = make([]int32, len(p.grants)+1)
 	n := 0
-	for i := range p.ops {
-		if g := p.ops[i].Grant; g != NoGrant {
+	for _, o := range p.ops.all() {
+		if g := o.Grant; g != NoGrant {
 			p.firstOf[g+1]++
 			n++
 		}
@@ -298,9 +299,9 @@ func (p *problem) index() {
 	}
 	next := slices.Clone(p.firstOf)
 	p.byGrant = make([]int32, n)
-	for i := range p.ops {
-		if g := p.ops[i].Grant; g != NoGrant {
-			p.byGrant[next[g]] = int32(i)
+	for i, o := range p.ops.all() {
+		if g := o.Grant; g != NoGrant {
+			p.byGrant[next[g]] = i
 			next[g]++
 		}
 	}

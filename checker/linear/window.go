@@ -18,8 +18,6 @@ type grant struct {
 
 	lease       int64 // it may end by itself from then on
 	freed       int64 // the earliest indeterminate release
-	relCall     int64
-	relReturn   int64
 	renewCall   int64 // the latest invoke of an ok renewal
 	token       uint64
 	acquire     int32 // index of its acquire
@@ -34,7 +32,7 @@ type grant struct {
 
 func newGrant() grant {
 	return grant{ua: Forever, le: Dawn, ue: Forever, lease: Forever, freed: Forever,
-		relReturn: Forever, relCall: Dawn, renewCall: Dawn, acquire: -1}
+		renewCall: Dawn, acquire: -1}
 }
 
 // tight reports whether the grant has a core.
@@ -52,7 +50,7 @@ type phantom struct {
 
 // A problem is the history of one key, with the window of each grant.
 type problem struct {
-	ops     []Op
+	ops     opList
 	grants  []grant
 	tries   []int32 // acquires that were told "held"
 	renews  []int32
@@ -67,22 +65,21 @@ type problem struct {
 
 // newProblem computes the windows. The violation is a grant that was released
 // twice, which no order can mend.
-func newProblem(ops []Op, grants int) (*problem, *violation) {
+func newProblem(ops opList, grants int) (*problem, *violation) {
 	p := &problem{ops: ops, grants: make([]grant, grants)}
 	for i := range p.grants {
 		p.grants[i] = newGrant()
 	}
-	for i := range ops {
-		o := &ops[i]
+	for i, o := range ops.all() {
 		switch {
 		case o.Kind == Acquire && o.Outcome == Denied:
-			p.tries = append(p.tries, int32(i))
+			p.tries = append(p.tries, i)
 		case o.Kind == Acquire:
-			p.acquired(o, int32(i))
+			p.acquired(o, i)
 		case o.Outcome == Denied:
-			p.denials = append(p.denials, int32(i))
+			p.denials = append(p.denials, i)
 		case o.Kind == Renew:
-			p.renewedBy(o, int32(i))
+			p.renewedBy(o, i)
 		default:
 			if twice := p.releasedBy(o); twice != nil {
 				return p, twice
@@ -124,7 +121,7 @@ func (p *problem) releasedBy(o *Op) *violation {
 		return &violation{rule: releasedTwice, first: o.Grant, second: o.Grant}
 	}
 	g.released = true
-	g.relCall, g.relReturn = o.Call, o.Return
+	g.le, g.ue = o.Call, o.Return
 	return nil
 }
 
@@ -144,12 +141,12 @@ func (p *problem) renewedBy(o *Op, i int32) {
 // been the last. An indeterminate renewal may have come last of all.
 func (p *problem) settleLeases() {
 	for _, i := range p.renews {
-		if g := &p.grants[p.ops[i].Grant]; g.renewed {
+		if g := &p.grants[p.ops.at(i).Grant]; g.renewed {
 			g.lease = Forever
 		}
 	}
 	for _, i := range p.renews {
-		o := &p.ops[i]
+		o := p.ops.at(i)
 		g := &p.grants[o.Grant]
 		switch {
 		case o.Outcome == Info:
@@ -172,7 +169,7 @@ func (p *problem) settleExistence() {
 			p.broken = "an operation succeeded on a grant that was never asked for"
 		case possible:
 			g.exists, g.proved = definite, true
-			g.ua = min(g.ua, g.relReturn)
+			g.ua = min(g.ua, g.ue) // nothing but a release has bounded the end so far
 			p.odd = "an acquire of unknown outcome was proved by a later operation"
 		}
 	}
@@ -182,7 +179,7 @@ func (p *problem) settleExistence() {
 // have been before the hold began.
 func (p *problem) settleDenials() {
 	for _, i := range p.denials {
-		o := &p.ops[i]
+		o := p.ops.at(i)
 		g := &p.grants[o.Grant]
 		switch {
 		case g.exists == never || o.Return < g.la:
@@ -203,8 +200,7 @@ func (p *problem) settleEnds() {
 	for i := range p.grants {
 		g := &p.grants[i]
 		if g.released {
-			g.le = max(g.relCall, g.renewCall)
-			g.ue = min(g.ue, g.relReturn)
+			g.le = max(g.le, g.renewCall)
 		} else {
 			g.le = max(min(g.freed, g.lease), g.renewCall)
 		}

@@ -155,12 +155,12 @@ func (s *shrinker) illegal(part []Op) bool {
 	s.work += len(part)
 	s.tries++
 	sub := slices.Clone(part)
-	return decide(sub, renumber(sub), s.lim, false).verdict == Illegal
+	return decide(listOf(sub), renumber(sub), s.lim, false).verdict == Illegal
 }
 
 func (s *shrinker) windows(part []Op) map[int32]grant {
 	sub := slices.Clone(part)
-	p, _ := newProblem(sub, renumber(sub))
+	p, _ := newProblem(listOf(sub), renumber(sub))
 	out := map[int32]grant{}
 	for i := range part {
 		if g := part[i].Grant; g != NoGrant {

@@ -119,9 +119,9 @@ func (t *teller) who(i int32) string {
 	g := &t.p.grants[i]
 	text := t.names[i]
 	if number, ok := strings.CutPrefix(text, "grant "); ok {
-		text = fmt.Sprintf("process %d (grant %s", t.p.ops[g.acquire].Process, number)
+		text = fmt.Sprintf("process %d (grant %s", t.p.ops.at(g.acquire).Process, number)
 	} else {
-		text = fmt.Sprintf("process %d (a grant asked for at %s", t.p.ops[g.acquire].Process, ms(g.la))
+		text = fmt.Sprintf("process %d (a grant asked for at %s", t.p.ops.at(g.acquire).Process, ms(g.la))
 	}
 	if g.hasToken {
 		text += fmt.Sprintf(", token %d", g.token)
@@ -148,8 +148,7 @@ func (t *teller) list(grants []int32) string {
 
 func (t *teller) releasedTwice(v *violation) string {
 	var at []string
-	for i := range t.p.ops {
-		o := &t.p.ops[i]
+	for _, o := range t.p.ops.all() {
 		if o.Grant == v.first && o.Kind == Release && o.Outcome == OK && len(at) < 2 {
 			at = append(at, fmt.Sprintf("between %s and %s", ms(o.Call), ms(o.Return)))
 		}
@@ -157,11 +156,21 @@ func (t *teller) releasedTwice(v *violation) string {
 	return fmt.Sprintf("%s released its grant twice with success, %s", t.who(v.first), strings.Join(at, " and "))
 }
 
+// releasedBy is when the release of a grant that succeeded had returned.
+func (t *teller) releasedBy(i int32) int64 {
+	for _, o := range t.p.ops.all() {
+		if o.Grant == i && o.Kind == Release && o.Outcome == OK {
+			return o.Return
+		}
+	}
+	return Forever
+}
+
 // untilWhen says what keeps a grant held until its least end.
 func (t *teller) untilWhen(i int32) string {
 	g := &t.p.grants[i]
 	switch {
-	case g.released && g.relCall >= g.renewCall:
+	case g.released && g.le > g.renewCall:
 		return fmt.Sprintf("its release, which succeeded, was invoked only at %s", ms(g.le))
 	case g.renewCall == g.le:
 		return fmt.Sprintf("its renewal, which succeeded, was invoked only at %s", ms(g.le))
@@ -194,7 +203,7 @@ func (t *teller) lateEnd(v *violation) string {
 	first, second := &t.p.grants[v.first], &t.p.grants[v.second]
 	gone := fmt.Sprintf("was gone by %s", ms(second.ue))
 	switch {
-	case second.released && second.ue == second.relReturn:
+	case second.released && second.ue == t.releasedBy(v.second):
 		gone = fmt.Sprintf("had been released by %s", ms(second.ue))
 	case second.ue < Forever:
 		gone = fmt.Sprintf(`was told "not-held" by %s`, ms(second.ue))
@@ -218,7 +227,7 @@ func (t *teller) lateEnd(v *violation) string {
 
 func (t *teller) noHolder(v *violation) string {
 	g := &v.gaps[len(v.gaps)-1]
-	o := &t.p.ops[g.try]
+	o := t.p.ops.at(g.try)
 	text := fmt.Sprintf(`process %d was told "held" between %s and %s, when nobody can have held the lock`, o.Process, ms(o.Call), ms(o.Return))
 	pl, slot := v.plan, int(g.slot)
 	var sides []string
