@@ -169,7 +169,7 @@ func (t *timeline) fix() {
 	t.start, t.end = make([]int64, n), make([]int64, n)
 	serves := map[int32]phantom{}
 	for j := range pl.serves {
-		serves[pl.needs[j].slot] = pl.serves[j]
+		serves[pl.needs[j].slot] = *pl.served(j)
 	}
 	previous := int64(Dawn)
 	for k := 0; k <= n; k++ {
@@ -253,7 +253,7 @@ func (t *timeline) place() {
 		}
 	}
 	for j := range t.plan.serves {
-		slot, g := t.plan.needs[j].slot, t.plan.serves[j].grant
+		slot, g := t.plan.needs[j].slot, t.plan.served(j).grant
 		hold := t.ghost[slot]
 		t.put(3*int64(slot)+1, begins, int(p.grants[g].acquire), hold.from)
 		t.finish(3*int64(slot)+1, g, hold.to, last[g], shortest[g])

@@ -40,7 +40,7 @@ type plan struct {
 	loStart []int64 // the least solution: the earliest start of each grant in order
 	hiEnd   []int64 // the greatest solution: the latest end; hiStart gives the latest start
 	needs   []gap
-	serves  []phantom // the phantom of each need, once covered
+	serves  []int32 // the phantom of each need, once covered: see served
 }
 
 // A gap is a time between two neighbours in the order in which neither can have
@@ -295,24 +295,22 @@ func (pl *plan) spend() *violation {
 		return nil
 	}
 	m := len(pl.needs)
-	byFirst := make([][]phantom, m+1) // by the first gap that they can serve
-	for _, ph := range pl.phantoms {
-		f := sort.Search(m, func(j int) bool { return pl.needs[j].by >= ph.call && pl.needs[j].till >= ph.end })
-		byFirst[f] = append(byFirst[f], ph)
-	}
-	pl.serves = make([]phantom, 0, m)
-	var lasting []phantom // can serve all later gaps
+	order, ends := pl.byFirst()
+	pl.serves = make([]int32, 0, m)
+	var lasting []int32 // phantoms that can serve all later gaps
 	var passing passing
+	next := int32(0)
 	for j := range pl.needs {
-		for _, ph := range byFirst[j] {
+		for ; next < ends[j]; next++ {
+			ph := &pl.phantoms[order[next]]
 			last := sort.Search(m, func(i int) bool { return pl.needs[i].after > ph.start || pl.needs[i].need > ph.gone }) - 1
 			if last == m-1 {
-				lasting = append(lasting, ph)
+				lasting = append(lasting, order[next])
 			} else {
-				heap.Push(&passing, passer{ph, last})
+				heap.Push(&passing, passer{order[next], int32(last)})
 			}
 		}
-		for len(passing) > 0 && passing[0].last < j {
+		for len(passing) > 0 && int(passing[0].last) < j {
 			heap.Pop(&passing)
 		}
 		switch n := len(lasting); {
@@ -322,18 +320,50 @@ func (pl *plan) spend() *violation {
 			pl.serves = append(pl.serves, lasting[n-1])
 			lasting = lasting[:n-1]
 		default:
-			return pl.shortage(j, slices.Concat(byFirst[:j+1]...))
+			return pl.shortage(j, order[:ends[j]])
 		}
 	}
 	return nil
 }
 
+// byFirst sorts the phantoms by the first gap that they can serve: order[:ends[j]]
+// are those that can serve gap j or an earlier one.
+func (pl *plan) byFirst() (order, ends []int32) {
+	m := len(pl.needs)
+	first := make([]int32, len(pl.phantoms))
+	ends = make([]int32, m+1)
+	for i := range pl.phantoms {
+		ph := &pl.phantoms[i]
+		f := sort.Search(m, func(j int) bool { return pl.needs[j].by >= ph.call && pl.needs[j].till >= ph.end })
+		first[i] = int32(f)
+		ends[f]++
+	}
+	at := int32(0)
+	for f, n := range ends {
+		ends[f] = at // where those of f begin; they end where their last one is put
+		at += n
+	}
+	order = make([]int32, len(pl.phantoms))
+	for i, f := range first {
+		order[ends[f]] = int32(i)
+		ends[f]++
+	}
+	return order, ends
+}
+
+// served is the phantom that was spent on need j.
+func (pl *plan) served(j int) *phantom { return &pl.phantoms[pl.serves[j]] }
+
 // shortage finds why gap j is left without a phantom: the gaps that compete with it,
 // directly or through others, for the same phantoms, of which there is one too few.
-func (pl *plan) shortage(j int, began []phantom) *violation {
+func (pl *plan) shortage(j int, order []int32) *violation {
+	began := make([]phantom, len(order))
+	for i, ph := range order {
+		began[i] = pl.phantoms[ph]
+	}
 	spentOn := make(map[int32]int, j)
 	for i := range j {
-		spentOn[pl.serves[i].grant] = i
+		spentOn[pl.served(i).grant] = i
 	}
 	v := &violation{rule: noHolder, plan: pl}
 	work := 0
@@ -364,10 +394,7 @@ const shortageWork = 50_000_000
 
 // A passer is a phantom that can serve no gap after last; passing is a heap of
 // them, the first to go on top.
-type passer struct {
-	phantom
-	last int
-}
+type passer struct{ phantom, last int32 }
 
 type passing []passer
 

@@ -156,7 +156,8 @@ func (p *problem) neededAt() map[int32]int64 {
 	if pl.check(&p.ops, p.tries) != nil {
 		return needed
 	}
-	for j, ph := range pl.serves {
+	for j := range pl.serves {
+		ph := pl.served(j)
 		if p.grants[ph.grant].exists == definite {
 			needed[ph.grant] = max(ph.call, pl.needs[j].after)
 		}

@@ -150,8 +150,8 @@ func (p *problem) outer(cuts []int32) *plan {
 // spare are the phantoms that the plan did not spend.
 func (pl *plan) spare() []phantom {
 	spent := map[phantom]bool{}
-	for _, ph := range pl.serves {
-		spent[ph] = true
+	for j := range pl.serves {
+		spent[*pl.served(j)] = true
 	}
 	return slices.DeleteFunc(slices.Clone(pl.phantoms), func(ph phantom) bool { return spent[ph] })
 }
