@@ -148,29 +148,28 @@ func (t *teller) list(grants []int32) string {
 
 func (t *teller) releasedTwice(v *violation) string {
 	var at []string
-	for _, o := range t.p.ops.all() {
-		if o.Grant == v.first && o.Kind == Release && o.Outcome == OK && len(at) < 2 {
-			at = append(at, fmt.Sprintf("between %s and %s", ms(o.Call), ms(o.Return)))
-		}
+	for _, o := range t.releases(v.first)[:2] {
+		at = append(at, fmt.Sprintf("between %s and %s", ms(o.Call), ms(o.Return)))
 	}
 	return fmt.Sprintf("%s released its grant twice with success, %s", t.who(v.first), strings.Join(at, " and "))
 }
 
-// releasedBy is when the release of a grant that succeeded had returned.
-func (t *teller) releasedBy(i int32) int64 {
+// releases are those of a grant that succeeded; a legal history has one at most.
+func (t *teller) releases(i int32) []*Op {
+	var of []*Op
 	for _, o := range t.p.ops.all() {
 		if o.Grant == i && o.Kind == Release && o.Outcome == OK {
-			return o.Return
+			of = append(of, o)
 		}
 	}
-	return Forever
+	return of
 }
 
 // untilWhen says what keeps a grant held until its least end.
 func (t *teller) untilWhen(i int32) string {
 	g := &t.p.grants[i]
 	switch {
-	case g.released && g.le > g.renewCall:
+	case g.released && t.releases(i)[0].Call == g.le:
 		return fmt.Sprintf("its release, which succeeded, was invoked only at %s", ms(g.le))
 	case g.renewCall == g.le:
 		return fmt.Sprintf("its renewal, which succeeded, was invoked only at %s", ms(g.le))
@@ -203,7 +202,7 @@ func (t *teller) lateEnd(v *violation) string {
 	first, second := &t.p.grants[v.first], &t.p.grants[v.second]
 	gone := fmt.Sprintf("was gone by %s", ms(second.ue))
 	switch {
-	case second.released && second.ue == t.releasedBy(v.second):
+	case second.released && second.ue == t.releases(v.second)[0].Return:
 		gone = fmt.Sprintf("had been released by %s", ms(second.ue))
 	case second.ue < Forever:
 		gone = fmt.Sprintf(`was told "not-held" by %s`, ms(second.ue))
