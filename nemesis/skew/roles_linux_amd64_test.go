@@ -35,6 +35,10 @@ func launchOne(args []string) int {
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	if err == nil {
+		// It runs until the end of its input, which is not before it was looked at.
+		_, err = cmd.StdinPipe()
+	}
+	if err == nil {
 		err = Launch(cmd, c, Options{})
 	}
 	if err == nil {
