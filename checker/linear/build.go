@@ -10,7 +10,7 @@ import (
 )
 
 // A Builder turns the events of a history, in order, into the lock operations of
-// each key. It keeps about ninety bytes for each of them and nothing else, so a
+// each key. It keeps about seventy bytes for each of them and nothing else, so a
 // history larger than memory can be read past it.
 type Builder struct {
 	reentrant bool

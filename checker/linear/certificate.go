@@ -107,15 +107,13 @@ type timeline struct {
 	plan       *plan
 	problem    *problem
 	start, end []int64
-	ghost      map[int32]span      // by place: the hold of the phantom before it
-	ended      []bool              // by grant: an ok release ends it
-	freed      map[int32]segmentAt // by grant: where an indeterminate release does
+	ghost      map[int32]span  // by place: the hold of the phantom before it
+	ended      []bool          // by grant: an ok release ends it
+	frees      map[int32]int32 // by grant: its earliest indeterminate release
 	steps      []placed
 }
 
 type span struct{ from, to int64 }
-
-type segmentAt struct{ segment, at int64 }
 
 type placed struct {
 	segment int64
@@ -133,7 +131,7 @@ const (
 
 // certify writes down an order that explains a legal plan.
 func (pl *plan) certify(p *problem) []Step {
-	t := &timeline{plan: pl, problem: p, ghost: map[int32]span{}, freed: map[int32]segmentAt{}, ended: make([]bool, len(p.grants))}
+	t := &timeline{plan: pl, problem: p, ghost: map[int32]span{}, frees: p.earliestFrees(), ended: make([]bool, len(p.grants))}
 	t.fix()
 	t.place()
 	slices.SortStableFunc(t.steps, func(a, b placed) int {
@@ -167,9 +165,9 @@ func boolInt(b bool) int {
 func (t *timeline) fix() {
 	pl, n := t.plan, len(t.plan.order)
 	t.start, t.end = make([]int64, n), make([]int64, n)
-	serves := map[int32]phantom{}
-	for j := range pl.serves {
-		serves[pl.needs[j].slot] = *pl.served(j)
+	serves := map[int32]*grant{}
+	for j, g := range pl.serves {
+		serves[pl.needs[j].slot] = &pl.grants[g]
 	}
 	previous := int64(Dawn)
 	for k := 0; k <= n; k++ {
@@ -187,10 +185,10 @@ func (t *timeline) fix() {
 			t.end[k-1] = hi
 		}
 		if ph, ok := serves[int32(k)]; ok {
-			from := max(ph.call, hi)
+			from := max(ph.la, hi)
 			to := int64(Forever)
 			if k < n {
-				to = max(ph.end, from, lo)
+				to = max(ph.le, from, lo)
 				lo = to
 			}
 			t.ghost[int32(k)] = span{from, to}
@@ -252,8 +250,8 @@ func (t *timeline) place() {
 			t.ended[o.Grant] = true
 		}
 	}
-	for j := range t.plan.serves {
-		slot, g := t.plan.needs[j].slot, t.plan.served(j).grant
+	for j, g := range t.plan.serves {
+		slot := t.plan.needs[j].slot
 		hold := t.ghost[slot]
 		t.put(3*int64(slot)+1, begins, int(p.grants[g].acquire), hold.from)
 		t.finish(3*int64(slot)+1, g, hold.to, last[g], shortest[g])
@@ -261,7 +259,18 @@ func (t *timeline) place() {
 	for k, g := range t.plan.order {
 		t.finish(int64(3*k+2), g, t.end[k], last[g], shortest[g])
 	}
-	t.free()
+}
+
+// earliestFrees finds the earliest indeterminate release of each grant that has one.
+func (p *problem) earliestFrees() map[int32]int32 {
+	first := map[int32]int32{}
+	for _, i := range p.frees {
+		o := p.ops.at(i)
+		if old, ok := first[o.Grant]; !ok || o.Call < p.ops.at(old).Call {
+			first[o.Grant] = i
+		}
+	}
+	return first
 }
 
 // deadlines finds, for each grant, the ok renewal that sets its deadline by being
@@ -316,16 +325,16 @@ func (t *timeline) denial(i int, o *Op, k int64) {
 }
 
 // finish ends a hold that no ok release ends: by itself if its lease is over by
-// then, after an indeterminate renewal that shortened it if need be. A release
-// of unknown outcome is left to free.
+// then, after an indeterminate renewal that shortened it if need be; or by a release
+// of unknown outcome, if there was one in time.
 func (t *timeline) finish(segment int64, grant int32, at int64, last, shortest int32) {
 	p := t.problem
 	g := &p.grants[grant]
 	if at == Forever || t.ended[grant] {
 		return
 	}
-	if g.freed <= at {
-		t.freed[grant] = segmentAt{segment, at}
+	if i, ok := t.frees[grant]; ok && p.ops.at(i).Call <= at {
+		t.put(segment, ends, int(i), at)
 		return
 	}
 	deadline := p.ops.at(g.acquire).Deadline
@@ -337,17 +346,4 @@ func (t *timeline) finish(segment int64, grant int32, at int64, last, shortest i
 	}
 	t.put(segment, ends, Expiry, at)
 	t.steps[len(t.steps)-1].step.Grant = grant
-}
-
-// free lets the earliest indeterminate release of a grant end its hold.
-func (t *timeline) free() {
-	for i, o := range t.problem.ops.all() {
-		if o.Kind != Release || o.Outcome != Info {
-			continue
-		}
-		if at, ok := t.freed[o.Grant]; ok && o.Call == t.problem.grants[o.Grant].freed {
-			delete(t.freed, o.Grant)
-			t.put(at.segment, ends, int(i), at.at)
-		}
-	}
 }

@@ -22,10 +22,10 @@ const (
 // A violation says why no order explains the history.
 type violation struct {
 	rule          rule
-	first, second int32 // grants
-	at            int64 // what the first allows, for lateStart and lateEnd
-	gaps          []gap // for noHolder: the gaps that lack a phantom between them
-	phantoms      []phantom
+	first, second int32   // grants
+	at            int64   // what the first allows, for lateStart and lateEnd
+	gaps          []gap   // for noHolder: the gaps that lack a phantom between them
+	phantoms      []int32 // for noHolder: those that compete for the gaps
 	plan          *plan
 	ops           []Op // for noOrder: what was searched
 }
@@ -35,12 +35,12 @@ type violation struct {
 type plan struct {
 	grants   []grant
 	order    []int32
-	phantoms []phantom
+	phantoms []int32
 
 	loStart []int64 // the least solution: the earliest start of each grant in order
 	hiEnd   []int64 // the greatest solution: the latest end; hiStart gives the latest start
 	needs   []gap
-	serves  []int32 // the phantom of each need, once covered: see served
+	serves  []int32 // the phantom of each need, once covered
 }
 
 // A gap is a time between two neighbours in the order in which neither can have
@@ -123,25 +123,26 @@ func (p *problem) exactPlan() (pl *plan, tie bool) {
 	if p.odd != "" {
 		return nil, false
 	}
-	pl = &plan{grants: p.grants, order: make([]int32, 0, n), phantoms: make([]phantom, 0, m)}
+	pl = &plan{grants: p.grants, order: make([]int32, 0, n), phantoms: make([]int32, 0, m)}
 	for i := range p.grants {
 		switch p.grants[i].exists {
 		case definite:
 			pl.order = append(pl.order, int32(i))
 		case possible:
-			pl.phantoms = append(pl.phantoms, p.phantom(int32(i)))
+			pl.phantoms = append(pl.phantoms, int32(i))
 		}
 	}
 	if tokens > 0 {
-		sortByToken(p.grants, pl.order)
+		p.sortByToken(pl.order)
 		return pl, false
 	}
 	return pl, sortByCore(p.grants, pl.order)
 }
 
 // sortByToken orders grants by token. Histories are nearly in order already.
-func sortByToken(grants []grant, order []int32) {
-	byToken := func(a, b int32) int { return cmp.Compare(grants[a].token, grants[b].token) }
+func (p *problem) sortByToken(order []int32) {
+	token := func(g int32) uint64 { return p.grants[g].token(&p.ops) }
+	byToken := func(a, b int32) int { return cmp.Compare(token(a), token(b)) }
 	if slices.IsSortedFunc(order, byToken) {
 		return
 	}
@@ -151,7 +152,7 @@ func sortByToken(grants []grant, order []int32) {
 	}
 	keys := make([]keyed, len(order)) // side by side, since the sort compares them often
 	for i, g := range order {
-		keys[i] = keyed{grants[g].token, g}
+		keys[i] = keyed{token(g), g}
 	}
 	slices.SortStableFunc(keys, func(a, b keyed) int { return cmp.Compare(a.token, b.token) })
 	for i := range keys {
@@ -184,7 +185,7 @@ func sortByCore(grants []grant, order []int32) (tie bool) {
 // check looks for a violation of the plan: in the chain of grants, then among the
 // tries.
 func (pl *plan) check(ops *opList, tries []int32) *violation {
-	if v := pl.forward(); v != nil {
+	if v := pl.forward(ops); v != nil {
 		return v
 	}
 	pl.backward()
@@ -194,13 +195,13 @@ func (pl *plan) check(ops *opList, tries []int32) *violation {
 
 // forward pushes each grant as early as its predecessors allow. A violation has a
 // witness of at most two grants: the one that failed, and the one that set t.
-func (pl *plan) forward() *violation {
+func (pl *plan) forward(ops *opList) *violation {
 	pl.loStart = make([]int64, len(pl.order))
 	t, source := int64(Dawn), int32(-1)
 	for k, i := range pl.order {
 		g := &pl.grants[i]
 		if k > 0 && g.hasToken {
-			if prev := pl.order[k-1]; pl.grants[prev].hasToken && pl.grants[prev].token == g.token {
+			if prev := pl.order[k-1]; pl.grants[prev].hasToken && pl.grants[prev].token(ops) == g.token(ops) {
 				return &violation{rule: sameToken, first: prev, second: i, plan: pl}
 			}
 		}
@@ -295,15 +296,14 @@ func (pl *plan) spend() *violation {
 		return nil
 	}
 	m := len(pl.needs)
-	order, ends := pl.byFirst()
+	order, ends, lasting := pl.byFirst()
 	pl.serves = make([]int32, 0, m)
-	var lasting []int32 // phantoms that can serve all later gaps
 	var passing passing
 	next := int32(0)
 	for j := range pl.needs {
 		for ; next < ends[j]; next++ {
-			ph := &pl.phantoms[order[next]]
-			last := sort.Search(m, func(i int) bool { return pl.needs[i].after > ph.start || pl.needs[i].need > ph.gone }) - 1
+			ph := &pl.grants[order[next]]
+			last := sort.Search(m, func(i int) bool { return pl.needs[i].after > ph.ua || pl.needs[i].need > ph.ue }) - 1
 			if last == m-1 {
 				lasting = append(lasting, order[next])
 			} else {
@@ -327,14 +327,15 @@ func (pl *plan) spend() *violation {
 }
 
 // byFirst sorts the phantoms by the first gap that they can serve: order[:ends[j]]
-// are those that can serve gap j or an earlier one.
-func (pl *plan) byFirst() (order, ends []int32) {
+// are those that can serve gap j or an earlier one. Lasting has room for those that
+// can serve all later ones.
+func (pl *plan) byFirst() (order, ends, lasting []int32) {
 	m := len(pl.needs)
 	first := make([]int32, len(pl.phantoms))
 	ends = make([]int32, m+1)
-	for i := range pl.phantoms {
-		ph := &pl.phantoms[i]
-		f := sort.Search(m, func(j int) bool { return pl.needs[j].by >= ph.call && pl.needs[j].till >= ph.end })
+	for i, g := range pl.phantoms {
+		ph := &pl.grants[g]
+		f := sort.Search(m, func(j int) bool { return pl.needs[j].by >= ph.la && pl.needs[j].till >= ph.le })
 		first[i] = int32(f)
 		ends[f]++
 	}
@@ -345,25 +346,19 @@ func (pl *plan) byFirst() (order, ends []int32) {
 	}
 	order = make([]int32, len(pl.phantoms))
 	for i, f := range first {
-		order[ends[f]] = int32(i)
+		order[ends[f]] = pl.phantoms[i]
 		ends[f]++
 	}
-	return order, ends
+	return order, ends, first[:0]
 }
-
-// served is the phantom that was spent on need j.
-func (pl *plan) served(j int) *phantom { return &pl.phantoms[pl.serves[j]] }
 
 // shortage finds why gap j is left without a phantom: the gaps that compete with it,
 // directly or through others, for the same phantoms, of which there is one too few.
 func (pl *plan) shortage(j int, order []int32) *violation {
-	began := make([]phantom, len(order))
-	for i, ph := range order {
-		began[i] = pl.phantoms[ph]
-	}
+	began := slices.Clone(order)
 	spentOn := make(map[int32]int, j)
-	for i := range j {
-		spentOn[pl.served(i).grant] = i
+	for i, g := range pl.serves[:j] {
+		spentOn[g] = i
 	}
 	v := &violation{rule: noHolder, plan: pl}
 	work := 0
@@ -374,12 +369,13 @@ func (pl *plan) shortage(j int, order []int32) *violation {
 		need := &pl.needs[queue[0]]
 		v.gaps = append(v.gaps, *need)
 		rest := began[:0]
-		for _, ph := range began {
-			if ph.call <= need.by && ph.end <= need.till && ph.start >= need.after && ph.gone >= need.need {
-				v.phantoms = append(v.phantoms, ph)
-				queue = append(queue, spentOn[ph.grant])
+		for _, i := range began {
+			ph := &pl.grants[i]
+			if ph.la <= need.by && ph.le <= need.till && ph.ua >= need.after && ph.ue >= need.need {
+				v.phantoms = append(v.phantoms, i)
+				queue = append(queue, spentOn[i])
 			} else {
-				rest = append(rest, ph)
+				rest = append(rest, i)
 			}
 		}
 		began = rest

@@ -59,7 +59,7 @@ const (
 // NoGrant is the grant of an acquire that was denied.
 const NoGrant = -1
 
-// An Op is one lock operation of one key: 64 bytes, since a history has millions
+// An Op is one lock operation of one key: 56 bytes, since a history has millions
 // of them. Its interval is closed, and equal stamps are concurrent.
 type Op struct {
 	Call, Return int64  // Return is Forever when the outcome is Info

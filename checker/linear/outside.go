@@ -36,7 +36,7 @@ func (p *problem) outside(lim *limits, d *decided, certificate bool) {
 func (p *problem) relaxed() *violation {
 	if p.tokened() {
 		pl := p.demote(func(g *grant) bool { return g.hasToken })
-		sortByToken(p.grants, pl.order)
+		p.sortByToken(pl.order)
 		if v := pl.check(&p.ops, p.tries); v != nil {
 			return v
 		}
@@ -60,10 +60,8 @@ func (p *problem) demote(keep func(*grant) bool) *plan {
 		switch {
 		case g.exists == definite && keep(g):
 			pl.order = append(pl.order, int32(i))
-		case g.exists == definite:
-			pl.phantoms = append(pl.phantoms, p.ghost(int32(i)))
-		case g.exists == possible:
-			pl.phantoms = append(pl.phantoms, p.phantom(int32(i)))
+		case g.exists != never:
+			pl.phantoms = append(pl.phantoms, int32(i))
 		}
 	}
 	return pl
@@ -79,7 +77,7 @@ func (p *problem) dropTies(pl *plan) {
 	kept := make([]int32, 0, len(pl.order))
 	for k, i := range pl.order {
 		if k > 0 && same(pl.order[k-1], i) || k+1 < len(pl.order) && same(i, pl.order[k+1]) {
-			pl.phantoms = append(pl.phantoms, p.ghost(i))
+			pl.phantoms = append(pl.phantoms, i)
 			continue
 		}
 		kept = append(kept, i)
@@ -156,10 +154,9 @@ func (p *problem) neededAt() map[int32]int64 {
 	if pl.check(&p.ops, p.tries) != nil {
 		return needed
 	}
-	for j := range pl.serves {
-		ph := pl.served(j)
-		if p.grants[ph.grant].exists == definite {
-			needed[ph.grant] = max(ph.call, pl.needs[j].after)
+	for j, i := range pl.serves {
+		if g := &p.grants[i]; g.exists == definite {
+			needed[i] = max(g.la, pl.needs[j].after)
 		}
 	}
 	return needed
@@ -196,7 +193,7 @@ func (p *problem) guess(late bool, needed map[int32]int64) *plan {
 		g := &p.grants[i]
 		switch {
 		case g.exists == possible && !g.refused:
-			pl.phantoms = append(pl.phantoms, p.phantom(int32(i)))
+			pl.phantoms = append(pl.phantoms, int32(i))
 		case g.exists == definite:
 			at[i], then[i] = p.place(g, cores, late), g.le
 			if t, ok := needed[int32(i)]; ok {
@@ -209,7 +206,7 @@ func (p *problem) guess(late bool, needed map[int32]int64) *plan {
 			}
 		}
 	}
-	sortByToken(p.grants, tokened)
+	p.sortByToken(tokened)
 	for k := 1; k < len(tokened); k++ {
 		at[tokened[k]] = max(at[tokened[k]], at[tokened[k-1]])
 	}

@@ -79,12 +79,12 @@ func (p *problem) searchWindows(lim *limits, d *decided) (gaveUp string) {
 	return cmp.Or(gaveUp, "what could explain one refusal is needed for another")
 }
 
-func (p *problem) searchWindow(lim *limits, w *window, all, spare []phantom, d *decided) (Verdict, []phantom, string) {
+func (p *problem) searchWindow(lim *limits, w *window, all, spare []int32, d *decided) (Verdict, []int32, string) {
 	found, gaveUp := lim.search(p.part(w, nil))
 	if found {
 		return Legal, spare, ""
 	}
-	usable := useful(all, w)
+	usable := p.useful(all, w)
 	if len(usable) == 0 && gaveUp != "" {
 		return Unknown, spare, gaveUp
 	}
@@ -96,7 +96,7 @@ func (p *problem) searchWindow(lim *limits, w *window, all, spare []phantom, d *
 		d.violation = &violation{rule: noOrder, ops: ops}
 		return Illegal, spare, ""
 	}
-	own := useful(spare, w)
+	own := p.useful(spare, w)
 	for n := 1; n < 2*len(own); n *= 2 { // no more than it needs
 		n := min(n, len(own))
 		if found, gaveUp = lim.search(p.part(w, own[:n])); found {
@@ -109,12 +109,12 @@ func (p *problem) searchWindow(lim *limits, w *window, all, spare []phantom, d *
 // useful are the phantoms that a window can need, of those sorted by their calls:
 // no more than it has tries. The first are as good as any if they may also end
 // first.
-func useful(sorted []phantom, w *window) []phantom {
+func (p *problem) useful(sorted []int32, w *window) []int32 {
 	if len(w.tries) == 0 {
 		return nil
 	}
-	n := sort.Search(len(sorted), func(i int) bool { return sorted[i].call > w.to })
-	if n > len(w.tries) && slices.IsSortedFunc(sorted[:n], func(a, b phantom) int { return cmp.Compare(a.end, b.end) }) {
+	n := sort.Search(len(sorted), func(i int) bool { return p.grants[sorted[i]].la > w.to })
+	if n > len(w.tries) && slices.IsSortedFunc(sorted[:n], func(a, b int32) int { return cmp.Compare(p.grants[a].le, p.grants[b].le) }) {
 		n = len(w.tries)
 	}
 	return sorted[:n]
@@ -138,22 +138,23 @@ func (p *problem) outer(cuts []int32) *plan {
 	pl := &plan{grants: p.grants, order: cuts}
 	for i := range p.grants {
 		if g := &p.grants[i]; g.exists == possible && !g.refused {
-			pl.phantoms = append(pl.phantoms, p.phantom(int32(i)))
+			pl.phantoms = append(pl.phantoms, int32(i))
 		}
 	}
-	slices.SortStableFunc(pl.phantoms, func(a, b phantom) int {
-		return cmp.Or(cmp.Compare(a.call, b.call), cmp.Compare(a.end, b.end))
+	slices.SortStableFunc(pl.phantoms, func(a, b int32) int {
+		x, y := &p.grants[a], &p.grants[b]
+		return cmp.Or(cmp.Compare(x.la, y.la), cmp.Compare(x.le, y.le))
 	})
 	return pl
 }
 
 // spare are the phantoms that the plan did not spend.
-func (pl *plan) spare() []phantom {
-	spent := map[phantom]bool{}
-	for j := range pl.serves {
-		spent[*pl.served(j)] = true
+func (pl *plan) spare() []int32 {
+	spent := map[int32]bool{}
+	for _, g := range pl.serves {
+		spent[g] = true
 	}
-	return slices.DeleteFunc(slices.Clone(pl.phantoms), func(ph phantom) bool { return spent[ph] })
+	return slices.DeleteFunc(slices.Clone(pl.phantoms), func(g int32) bool { return spent[g] })
 }
 
 func (p *problem) inTokenOrder(cuts []int32) bool {
@@ -163,7 +164,7 @@ func (p *problem) inTokenOrder(cuts []int32) bool {
 		if !g.hasToken {
 			continue
 		}
-		if last >= 0 && p.grants[last].token >= g.token {
+		if last >= 0 && p.grants[last].token(&p.ops) >= g.token(&p.ops) {
 			return false
 		}
 		last = i
@@ -257,12 +258,8 @@ func (p *problem) share(ws []window) []int32 {
 }
 
 // part is the operations of a window, with those phantoms.
-func (p *problem) part(w *window, phantoms []phantom) []Op {
-	with := slices.Clone(w.grants)
-	for _, ph := range phantoms {
-		with = append(with, ph.grant)
-	}
-	return p.project(with, w.tries)
+func (p *problem) part(w *window, phantoms []int32) []Op {
+	return p.project(slices.Concat(w.grants, phantoms), w.tries)
 }
 
 // project keeps the operations of those grants and those tries, in order.

@@ -11,15 +11,16 @@ const (
 
 // A grant is the window in which its hold must begin, [la, ua], and the one in
 // which it must end, [le, ue]. If ua <= le, the lock was certainly held by it all
-// the time between them: its core.
+// the time between them: its core. A long history has many, and all are in memory
+// at once: 56 bytes each.
+//
+// A grant that may have held or not is called a phantom in a plan: an indeterminate
+// acquire, or one that held but whose place among the others is open.
 type grant struct {
 	la, ua int64
 	le, ue int64
 
-	lease       int64 // it may end by itself from then on
-	freed       int64 // the earliest indeterminate release
 	renewCall   int64 // the latest invoke of an ok renewal
-	token       uint64
 	acquire     int32 // index of its acquire
 	exists      existence
 	hasToken    bool
@@ -31,22 +32,22 @@ type grant struct {
 }
 
 func newGrant() grant {
-	return grant{ua: Forever, le: Dawn, ue: Forever, lease: Forever, freed: Forever,
-		renewCall: Dawn, acquire: -1}
+	return grant{ua: Forever, le: Forever, ue: Forever, renewCall: Dawn, acquire: -1}
+}
+
+// token is the token of a grant that has one.
+func (g *grant) token(ops *opList) uint64 { return ops.at(g.acquire).Token }
+
+// leased makes le the time from which on the grant may end by itself, as long as no
+// release has set it.
+func (g *grant) leased(until int64) {
+	if !g.released {
+		g.le = until
+	}
 }
 
 // tight reports whether the grant has a core.
 func (g *grant) tight() bool { return g.ua <= g.le }
-
-// A phantom is a grant that may have held the lock or not: an indeterminate
-// acquire, or one that held but whose place among the others is open. It holds from
-// its invoke on, and at least until end if it began before.
-type phantom struct {
-	call, end int64
-	start     int64 // the latest at which it can begin
-	gone      int64 // and the latest at which it can end
-	grant     int32
-}
 
 // A problem is the history of one key, with the window of each grant.
 type problem struct {
@@ -54,6 +55,7 @@ type problem struct {
 	grants  []grant
 	tries   []int32 // acquires that were told "held"
 	renews  []int32
+	frees   []int32 // indeterminate releases
 	denials []int32 // releases and renewals that were told "not-held"
 	early   []int32 // the denials that may have come before their grant's hold began
 	odd     string  // why the passes alone are not exact, or ""
@@ -70,6 +72,7 @@ func newProblem(ops opList, grants int) (*problem, *violation) {
 	for i := range p.grants {
 		p.grants[i] = newGrant()
 	}
+	p.makeRoom()
 	for i, o := range ops.all() {
 		switch {
 		case o.Kind == Acquire && o.Outcome == Denied:
@@ -80,6 +83,8 @@ func newProblem(ops opList, grants int) (*problem, *violation) {
 			p.denials = append(p.denials, i)
 		case o.Kind == Renew:
 			p.renewedBy(o, i)
+		case o.Outcome == Info:
+			p.frees = append(p.frees, i)
 		default:
 			if twice := p.releasedBy(o); twice != nil {
 				return p, twice
@@ -93,6 +98,21 @@ func newProblem(ops opList, grants int) (*problem, *violation) {
 	return p, nil
 }
 
+// makeRoom makes the two lists that may be long as large as they will be: while a
+// list grows, it is in memory twice.
+func (p *problem) makeRoom() {
+	tries, frees := 0, 0
+	for _, o := range p.ops.all() {
+		switch {
+		case o.Kind == Acquire && o.Outcome == Denied:
+			tries++
+		case o.Kind == Release && o.Outcome == Info:
+			frees++
+		}
+	}
+	p.tries, p.frees = make([]int32, 0, tries), make([]int32, 0, frees)
+}
+
 func (p *problem) acquired(o *Op, i int32) {
 	g := &p.grants[o.Grant]
 	if g.acquire >= 0 {
@@ -101,11 +121,11 @@ func (p *problem) acquired(o *Op, i int32) {
 	}
 	g.acquire = i
 	g.la = o.Call
-	g.lease = o.Deadline
+	g.leased(o.Deadline)
 	if o.Outcome == OK {
 		g.exists = definite
 		g.ua = min(g.ua, o.Return)
-		g.token, g.hasToken = o.Token, o.HasToken
+		g.hasToken = o.HasToken
 	} else {
 		g.exists = possible
 	}
@@ -113,10 +133,6 @@ func (p *problem) acquired(o *Op, i int32) {
 
 func (p *problem) releasedBy(o *Op) *violation {
 	g := &p.grants[o.Grant]
-	if o.Outcome == Info {
-		g.freed = min(g.freed, o.Call)
-		return nil
-	}
 	if g.released {
 		return &violation{rule: releasedTwice, first: o.Grant, second: o.Grant}
 	}
@@ -142,7 +158,7 @@ func (p *problem) renewedBy(o *Op, i int32) {
 func (p *problem) settleLeases() {
 	for _, i := range p.renews {
 		if g := &p.grants[p.ops.at(i).Grant]; g.renewed {
-			g.lease = Forever
+			g.leased(Forever)
 		}
 	}
 	for _, i := range p.renews {
@@ -150,9 +166,9 @@ func (p *problem) settleLeases() {
 		g := &p.grants[o.Grant]
 		switch {
 		case o.Outcome == Info:
-			g.lease = min(g.lease, max(o.Deadline, o.Call))
+			g.leased(min(g.le, max(o.Deadline, o.Call)))
 		case o.Return >= g.renewCall:
-			g.lease = min(g.lease, o.Deadline)
+			g.leased(min(g.le, o.Deadline))
 		}
 	}
 }
@@ -197,24 +213,14 @@ func (p *problem) settleDenials() {
 }
 
 func (p *problem) settleEnds() {
-	for i := range p.grants {
-		g := &p.grants[i]
-		if g.released {
-			g.le = max(g.le, g.renewCall)
-		} else {
-			g.le = max(min(g.freed, g.lease), g.renewCall)
+	for _, i := range p.frees {
+		o := p.ops.at(i)
+		if g := &p.grants[o.Grant]; !g.released {
+			g.le = min(g.le, o.Call)
 		}
 	}
-}
-
-// ghost is a definite grant as one that may have held or not.
-func (p *problem) ghost(i int32) phantom {
-	g := &p.grants[i]
-	return phantom{call: g.la, end: g.le, start: g.ua, gone: g.ue, grant: i}
-}
-
-// phantom is an indeterminate acquire.
-func (p *problem) phantom(i int32) phantom {
-	g := &p.grants[i]
-	return phantom{call: g.la, end: min(g.lease, g.freed), start: Forever, gone: Forever, grant: i}
+	for i := range p.grants {
+		g := &p.grants[i]
+		g.le = max(g.le, g.renewCall)
+	}
 }

@@ -61,10 +61,7 @@ func (p *problem) witness(v *violation) []Op {
 		tries = append(tries, g.try)
 		grants = append(grants, pl.neighbours(int(g.slot))...)
 	}
-	for _, ph := range v.phantoms {
-		grants = append(grants, ph.grant)
-	}
-	return p.project(grants, tries)
+	return p.project(append(grants, v.phantoms...), tries)
 }
 
 // neighbours are the grants on both sides of a gap and those that fix their least

@@ -103,7 +103,7 @@ func (p *problem) sentence(v *violation, k *keyOps, part []Op) string {
 		return t.releasedTwice(v)
 	case sameToken:
 		return fmt.Sprintf("token %d was given twice: to %s and to %s",
-			p.grants[v.first].token, t.who(v.first), t.who(v.second))
+			p.grants[v.first].token(&p.ops), t.who(v.first), t.who(v.second))
 	case lateStart:
 		return t.lateStart(v)
 	case lateEnd:
@@ -124,7 +124,7 @@ func (t *teller) who(i int32) string {
 		text = fmt.Sprintf("process %d (a grant asked for at %s", t.p.ops.at(g.acquire).Process, ms(g.la))
 	}
 	if g.hasToken {
-		text += fmt.Sprintf(", token %d", g.token)
+		text += fmt.Sprintf(", token %d", g.token(&t.p.ops))
 	}
 	return text + ")"
 }
@@ -165,6 +165,14 @@ func (t *teller) releases(i int32) []*Op {
 	return of
 }
 
+// freedAt tells whether an indeterminate release of a grant was invoked then.
+func (t *teller) freedAt(i int32, at int64) bool {
+	return slices.ContainsFunc(t.p.frees, func(k int32) bool {
+		o := t.p.ops.at(k)
+		return o.Grant == i && o.Call == at
+	})
+}
+
 // untilWhen says what keeps a grant held until its least end.
 func (t *teller) untilWhen(i int32) string {
 	g := &t.p.grants[i]
@@ -175,7 +183,7 @@ func (t *teller) untilWhen(i int32) string {
 		return fmt.Sprintf("its renewal, which succeeded, was invoked only at %s", ms(g.le))
 	case g.le == Forever:
 		return "it was never released and has no lease that could end"
-	case g.freed < g.lease:
+	case t.freedAt(i, g.le):
 		return fmt.Sprintf("nothing can have released it before %s", ms(g.le))
 	}
 	return fmt.Sprintf("its lease ran until %s", ms(g.le))
@@ -243,7 +251,7 @@ func (t *teller) noHolder(v *violation) string {
 	switch n := len(v.phantoms); {
 	case n == 0:
 		text += ", and no acquire of unknown outcome explains it"
-	case slices.ContainsFunc(v.phantoms, func(ph phantom) bool { return t.p.grants[ph.grant].exists == definite }):
+	case slices.ContainsFunc(v.phantoms, func(i int32) bool { return t.p.grants[i].exists == definite }):
 		text += fmt.Sprintf(", and the others that may have held it (%d) are needed for earlier refusals", n)
 	default:
 		text += fmt.Sprintf(", and each acquire of unknown outcome that could explain it (%d) is needed for an earlier refusal", n)
