@@ -264,7 +264,8 @@ type Result struct {
 	Leases checker.Verdict
 	Ended  []int // events that say that a lease had ended
 
-	exp checker.Exposure
+	exp   checker.Exposure
+	judge *Judge
 }
 
 // A KeyResult is the verdict on one key that is not valid.
@@ -273,6 +274,9 @@ type KeyResult struct {
 	Verdict checker.Verdict
 	Reason  string
 	Ops     []int // the events that prove it
+
+	ops []op
+	bad *op // the one that nothing explains, if it is known
 }
 
 // Finish ends the history and judges it.
@@ -290,7 +294,7 @@ func (b *Judge) Finish(ctx context.Context) Result {
 		b.unknown(p)
 	}
 	b.nameOwners()
-	r := Result{Model: b.model, Verdict: checker.Valid, exp: b.exp}
+	r := Result{Model: b.model, Verdict: checker.Valid, exp: b.exp, judge: b}
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Timeout)
 	defer cancel()
 	r.Checked = b.exp.Operations
@@ -309,17 +313,16 @@ func (b *Judge) Finish(ctx context.Context) Result {
 }
 
 func (b *Judge) finishKey(ctx context.Context, k *keyOps, r *Result) {
-	verdict, why, at := b.decide(ctx, k.ops)
-	if verdict == checker.Valid {
+	f := b.decide(ctx, k.ops)
+	if f.verdict == checker.Valid {
 		return
 	}
-	kr := KeyResult{Key: k.name, Verdict: verdict, Reason: why, Ops: at}
-	r.Keys = append(r.Keys, kr)
-	if verdict == checker.Unknown && r.Reason == "" {
-		r.Reason = why
+	r.Keys = append(r.Keys, KeyResult{Key: k.name, Verdict: f.verdict, Reason: f.why, Ops: f.proof, ops: k.ops, bad: f.bad})
+	if f.verdict == checker.Unknown && r.Reason == "" {
+		r.Reason = f.why
 	}
-	r.Verdict = checker.Worst(r.Verdict, verdict)
-	if verdict == checker.Invalid && isLock(b.model) {
+	r.Verdict = checker.Worst(r.Verdict, f.verdict)
+	if f.verdict == checker.Invalid && isLock(b.model) {
 		b.withLeases(ctx, k, r)
 	}
 }
@@ -336,8 +339,7 @@ func (b *Judge) withLeases(ctx context.Context, k *keyOps, r *Result) {
 	}
 	ops := slices.Concat(k.ops, k.ended)
 	slices.SortStableFunc(ops, func(x, y op) int { return x.call - y.call })
-	verdict, _, _ := b.decide(ctx, ops)
-	r.Leases = max(r.Leases, verdict)
+	r.Leases = max(r.Leases, b.decide(ctx, ops).verdict)
 	for _, e := range k.ended {
 		r.Ended = append(r.Ended, e.invoked, e.completed)
 	}

@@ -78,6 +78,9 @@ func TestCorpus(t *testing.T) {
 			if r.Verdict.String() != want || r.Checked == 0 {
 				t.Errorf("%s: %v (%s), want %s; %+v", name, r.Verdict, r.Reason, want, r.Keys)
 			}
+			if r.Verdict == checker.Invalid {
+				illegalPage(t, r)
+			}
 			judged++
 		}
 	}

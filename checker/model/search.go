@@ -12,15 +12,15 @@ import (
 
 // search decides by porcupine what the sweep gave up on: it goes deep where the
 // sweep goes wide, so that it may still find an order.
-func (b *Judge) search(ctx context.Context, ops []op, gaveUp string) (checker.Verdict, string, []int) {
+func (b *Judge) search(ctx context.Context, ops []op, gaveUp string) finding {
 	found, spent := porcupineCheck(ctx, b.model, int32(b.opts.Reentry), b.opts.Memory, ops)
 	switch {
 	case found:
-		return checker.Valid, "", nil
+		return finding{verdict: checker.Valid}
 	case spent != "":
-		return checker.Unknown, fmt.Sprintf("the search for an order gave up: %s, and then porcupine: %s", gaveUp, spent), nil
+		return finding{verdict: checker.Unknown, why: fmt.Sprintf("the search for an order gave up: %s, and then porcupine: %s", gaveUp, spent)}
 	}
-	return checker.Invalid, "no order of the operations explains the history", nil
+	return finding{verdict: checker.Invalid, why: "no order of the operations explains the history"}
 }
 
 // porcupineCheck looks for an order by porcupine. Porcupine remembers each state

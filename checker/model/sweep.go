@@ -124,26 +124,41 @@ func spend(spent string, i int) string {
 // maxSpare is how many alike operations of unknown outcome can be counted.
 const maxSpare = 1<<16 - 1
 
+// A finding is what a decision comes to.
+type finding struct {
+	verdict checker.Verdict
+	why     string
+	proof   []int // the events that prove it
+	bad     *op   // the operation that nothing explains, if it is known
+}
+
 // decide judges the operations of one key, which are in the order of their
 // completions.
-func (b *Judge) decide(ctx context.Context, ops []op) (v checker.Verdict, why string, proof []int) {
+func (b *Judge) decide(ctx context.Context, ops []op) finding {
 	half, cancel := context.WithCancel(ctx)
 	if end, ok := ctx.Deadline(); ok { // the other half is for porcupine
 		half, cancel = context.WithTimeout(ctx, time.Until(end)/2)
 	}
 	defer cancel()
-	s := &sweep{
-		model: b.model, limit: int32(b.opts.Reentry), ops: ops, spareAt: map[input]int{}, like: map[input]int{},
-		now: newConfigs(), next: newConfigs(), seen: newConfigs(), ctx: half, room: b.opts.Memory,
-	}
-	bad := s.run()
+	s := b.sweep(half, ops)
+	bad := s.run(events(ops))
 	switch {
 	case s.why != "":
 		return b.search(ctx, ops, s.why)
 	case bad < 0:
-		return checker.Valid, "", nil
+		return finding{verdict: checker.Valid}
 	}
-	return checker.Invalid, b.explain(s, bad), s.proof(bad)
+	return finding{verdict: checker.Invalid, why: b.explain(s, bad), proof: s.proof(bad), bad: &ops[bad]}
+}
+
+// sweep begins one over those operations.
+func (b *Judge) sweep(ctx context.Context, ops []op) *sweep {
+	s := &sweep{
+		model: b.model, limit: int32(b.opts.Reentry), ops: ops, spareAt: map[input]int{}, like: map[input]int{},
+		now: newConfigs(), next: newConfigs(), seen: newConfigs(), ctx: ctx, room: b.opts.Memory,
+	}
+	s.now.add(config{})
+	return s
 }
 
 // An event is the call or the return of an operation.
@@ -165,11 +180,10 @@ func events(ops []op) []event {
 	return es
 }
 
-// run gives the operation that nothing explains, or -1.
-func (s *sweep) run() int {
-	s.now.add(config{})
+// run takes the events and gives the operation that nothing explains, or -1.
+func (s *sweep) run(es []event) int {
 	slot := make(map[int]int)
-	for _, e := range events(s.ops) {
+	for _, e := range es {
 		o := &s.ops[e.op]
 		switch {
 		case o.ret == never:
@@ -334,10 +348,8 @@ func (s *sweep) proof(bad int) []int {
 // explain says in one sentence what is wrong.
 func (b *Judge) explain(s *sweep, bad int) string {
 	var states []string
-	for i := range s.now.list {
-		if x := &s.now.list[i]; s.now.alive(x) {
-			states = append(states, b.describeState(x.state))
-		}
+	for _, st := range s.states() {
+		states = append(states, b.describeState(st))
 	}
 	slices.Sort(states)
 	states = slices.Compact(states)

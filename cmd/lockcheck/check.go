@@ -78,7 +78,7 @@ may end.`,
 	c.Flags().DurationVar(&f.timeout, "timeout", f.timeout, "after which what is not decided is unknown")
 	c.Flags().StringVar(&f.model, "model", "", "judge by this model: "+strings.Join(model.Names, ", ")+" (default: lease-lock for our own histories, else a guess)")
 	c.Flags().IntVar(&f.reentry, "reentry", f.reentry, "how often one holder may hold a re-entrant mutex")
-	c.Flags().StringVar(&f.linear, "linear", "", "write a page of the smallest part that has no linearization to this file, if there is one (one FILE, judged as a lease lock)")
+	c.Flags().StringVar(&f.linear, "linear", "", "write a page of the smallest part that has no linearization to this file, if there is one (one FILE)")
 	c.Flags().BoolVar(&f.json, "json", false, "print the results as JSON: an object, or an array for several files")
 	return c
 }
@@ -155,7 +155,7 @@ func (a *app) checkFile(ctx context.Context, f *checkFlags, file string) (checke
 		return r, exitUsage
 	}
 	res := r.Results
-	if err := drawLinear(f.linear, res); err != nil {
+	if err := drawLinear(f.linear, c); err != nil {
 		r.Error = err.Error()
 		return r, exitUsage
 	}
@@ -177,12 +177,12 @@ func (a *app) checkFile(ctx context.Context, f *checkFlags, file string) (checke
 }
 
 // drawLinear writes the page of what has no linearization, if anything has none.
-func drawLinear(file string, res *checker.Results) error {
+func drawLinear(file string, c *court) error {
 	if file == "" {
 		return nil
 	}
 	var page bytes.Buffer
-	found, err := res.WriteLinear(&page)
+	found, err := c.drawn.WriteLinear(&page)
 	if err != nil || !found {
 		return err
 	}
@@ -200,6 +200,9 @@ type court struct {
 	guessed bool
 	model   string
 	waiting []history.Op // events that did not tell which model they are of
+	drawn   interface {  // the verdict, once there is one
+		WriteLinear(io.Writer) (bool, error)
+	}
 }
 
 // maxWaiting bounds how many events are looked at to guess the model.
@@ -269,13 +272,14 @@ func (c *court) finish(ctx context.Context, r *checked) error {
 	}
 	if c.own != nil {
 		res := c.own.Finish(ctx)
-		r.Results = &res
+		r.Results, c.drawn = &res, &res
 		if c.guessed {
 			r.Model, r.Guessed = c.model, true
 		}
 		return nil
 	}
 	verdict := c.foreign.Finish(ctx)
+	c.drawn = &verdict
 	res := verdict.Results()
 	r.Results, r.Model, r.Guessed, r.Leases = &res, c.model, c.guessed, verdict.Explanation()
 	return nil
