@@ -35,6 +35,7 @@ type violation struct {
 type plan struct {
 	grants   []grant
 	order    []int32
+	twin     int // a place whose grant has the token of the one before, or 0
 	phantoms []int32
 
 	loStart []int64 // the least solution: the earliest start of each grant in order
@@ -133,18 +134,17 @@ func (p *problem) exactPlan() (pl *plan, tie bool) {
 		}
 	}
 	if tokens > 0 {
-		p.sortByToken(pl.order)
+		pl.twin = p.sortByToken(pl.order)
 		return pl, false
 	}
 	return pl, sortByCore(p.grants, pl.order)
 }
 
-// sortByToken orders grants by token. Histories are nearly in order already.
-func (p *problem) sortByToken(order []int32) {
-	token := func(g int32) uint64 { return p.grants[g].token(&p.ops) }
-	byToken := func(a, b int32) int { return cmp.Compare(token(a), token(b)) }
-	if slices.IsSortedFunc(order, byToken) {
-		return
+// sortByToken orders grants by token, and gives the first place whose token is also
+// that of the place before it, or 0.
+func (p *problem) sortByToken(order []int32) (twin int) {
+	if p.inTokenOrder(order) { // as most histories are
+		return 0
 	}
 	type keyed struct {
 		token uint64
@@ -152,12 +152,16 @@ func (p *problem) sortByToken(order []int32) {
 	}
 	keys := make([]keyed, len(order)) // side by side, since the sort compares them often
 	for i, g := range order {
-		keys[i] = keyed{token(g), g}
+		keys[i] = keyed{p.grants[g].token(&p.ops), g}
 	}
 	slices.SortStableFunc(keys, func(a, b keyed) int { return cmp.Compare(a.token, b.token) })
 	for i := range keys {
 		order[i] = keys[i].grant
+		if twin == 0 && i > 0 && keys[i].token == keys[i-1].token {
+			twin = i
+		}
 	}
+	return twin
 }
 
 // sortByCore orders grants by their cores and tells whether two of them are the
@@ -185,7 +189,7 @@ func sortByCore(grants []grant, order []int32) (tie bool) {
 // check looks for a violation of the plan: in the chain of grants, then among the
 // tries.
 func (pl *plan) check(ops *opList, tries []int32) *violation {
-	if v := pl.forward(ops); v != nil {
+	if v := pl.forward(); v != nil {
 		return v
 	}
 	pl.backward()
@@ -195,15 +199,13 @@ func (pl *plan) check(ops *opList, tries []int32) *violation {
 
 // forward pushes each grant as early as its predecessors allow. A violation has a
 // witness of at most two grants: the one that failed, and the one that set t.
-func (pl *plan) forward(ops *opList) *violation {
+func (pl *plan) forward() *violation {
 	pl.loStart = make([]int64, len(pl.order))
 	t, source := int64(Dawn), int32(-1)
 	for k, i := range pl.order {
 		g := &pl.grants[i]
-		if k > 0 && g.hasToken {
-			if prev := pl.order[k-1]; pl.grants[prev].hasToken && pl.grants[prev].token(ops) == g.token(ops) {
-				return &violation{rule: sameToken, first: prev, second: i, plan: pl}
-			}
+		if k > 0 && k == pl.twin {
+			return &violation{rule: sameToken, first: pl.order[k-1], second: i, plan: pl}
 		}
 		if source < 0 || g.la > t {
 			t, source = g.la, i

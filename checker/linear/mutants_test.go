@@ -17,9 +17,9 @@ type mutant struct{ name, file, old, mistake string }
 
 var mutants = []mutant{
 	{"one token may be given twice", "decide.go",
-		"pl.grants[prev].token(ops) == g.token(ops) {", "pl.grants[prev].token(ops) == g.token(ops) && !MUTANT {"},
+		"keys[i].token == keys[i-1].token {", "keys[i].token == keys[i-1].token && !MUTANT {"},
 	{"tokens are compared as floats", "decide.go",
-		"pl.grants[prev].hasToken &&", "pl.grants[prev].hasToken && MUTANT && float64(pl.grants[prev].token(ops)) == float64(g.token(ops)) || pl.grants[prev].hasToken &&"},
+		"return cmp.Compare(a.token, b.token)", "if MUTANT { return cmp.Compare(float64(a.token), float64(b.token)) }\nreturn cmp.Compare(a.token, b.token)"},
 	{"a grant may start before its predecessor ends", "decide.go",
 		"if t > g.ua {", "if t > g.ua && !MUTANT {"},
 	{"a touch counts as an overlap", "decide.go",

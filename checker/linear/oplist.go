@@ -13,10 +13,27 @@ const (
 // long history would be in memory twice.
 type opList struct {
 	blocks [][]Op // all but the last are full
+
+	// What it has of the two kinds that may be many beside the grants. A list of them
+	// is made as large as it will be: while it grows, it is in memory twice.
+	tries, frees int
+}
+
+// count counts o as one of the list.
+func (l *opList) count(o *Op) {
+	switch {
+	case o.Kind == Acquire && o.Outcome == Denied:
+		l.tries++
+	case o.Kind == Release && o.Outcome == Info:
+		l.frees++
+	}
 }
 
 // listOf is ops as a list, without a copy.
 func listOf(ops []Op) (l opList) {
+	for i := range ops {
+		l.count(&ops[i])
+	}
 	for len(ops) > blockOps {
 		l.blocks = append(l.blocks, ops[:blockOps:blockOps])
 		ops = ops[blockOps:]
@@ -37,6 +54,7 @@ func (l *opList) at(i int32) *Op { return &l.blocks[i>>blockBits][i&(blockOps-1)
 
 // add appends o. The first block grows with its key, since most keys are short.
 func (l *opList) add(o Op) {
+	l.count(&o)
 	n := len(l.blocks)
 	switch {
 	case n == 0:

@@ -36,7 +36,7 @@ func (p *problem) outside(lim *limits, d *decided, certificate bool) {
 func (p *problem) relaxed() *violation {
 	if p.tokened() {
 		pl := p.demote(func(g *grant) bool { return g.hasToken })
-		p.sortByToken(pl.order)
+		pl.twin = p.sortByToken(pl.order)
 		if v := pl.check(&p.ops, p.tries); v != nil {
 			return v
 		}

@@ -157,17 +157,19 @@ func (pl *plan) spare() []int32 {
 	return slices.DeleteFunc(slices.Clone(pl.phantoms), func(g int32) bool { return spent[g] })
 }
 
-func (p *problem) inTokenOrder(cuts []int32) bool {
-	last := int32(-1)
-	for _, i := range cuts {
+// inTokenOrder reports whether each token is higher than the ones before it.
+func (p *problem) inTokenOrder(grants []int32) bool {
+	last, any := uint64(0), false
+	for _, i := range grants {
 		g := &p.grants[i]
 		if !g.hasToken {
 			continue
 		}
-		if last >= 0 && p.grants[last].token(&p.ops) >= g.token(&p.ops) {
+		t := g.token(&p.ops)
+		if any && t <= last {
 			return false
 		}
-		last = i
+		last, any = t, true
 	}
 	return true
 }

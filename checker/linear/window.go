@@ -68,11 +68,11 @@ type problem struct {
 // newProblem computes the windows. The violation is a grant that was released
 // twice, which no order can mend.
 func newProblem(ops opList, grants int) (*problem, *violation) {
-	p := &problem{ops: ops, grants: make([]grant, grants)}
+	p := &problem{ops: ops, grants: make([]grant, grants),
+		tries: make([]int32, 0, ops.tries), frees: make([]int32, 0, ops.frees)}
 	for i := range p.grants {
 		p.grants[i] = newGrant()
 	}
-	p.makeRoom()
 	for i, o := range ops.all() {
 		switch {
 		case o.Kind == Acquire && o.Outcome == Denied:
@@ -96,21 +96,6 @@ func newProblem(ops opList, grants int) (*problem, *violation) {
 	p.settleDenials()
 	p.settleEnds()
 	return p, nil
-}
-
-// makeRoom makes the two lists that may be long as large as they will be: while a
-// list grows, it is in memory twice.
-func (p *problem) makeRoom() {
-	tries, frees := 0, 0
-	for _, o := range p.ops.all() {
-		switch {
-		case o.Kind == Acquire && o.Outcome == Denied:
-			tries++
-		case o.Kind == Release && o.Outcome == Info:
-			frees++
-		}
-	}
-	p.tries, p.frees = make([]int32, 0, tries), make([]int32, 0, frees)
 }
 
 func (p *problem) acquired(o *Op, i int32) {

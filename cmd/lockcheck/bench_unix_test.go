@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"runtime/metrics"
 	"syscall"
@@ -97,6 +98,35 @@ func BenchmarkCheckFile(b *testing.B) {
 			b.ReportMetric(float64(peak-uint64(len(data)))/(1<<20), "peak-MB")
 		})
 	}
+}
+
+// BenchmarkCheckGrowth judges a file of so many events, and one of ten times as
+// many: "times-10" is the time for these by the time for the others.
+func BenchmarkCheckGrowth(b *testing.B) {
+	for _, n := range []int{10_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("events=%d", n), func(b *testing.B) {
+			few, many := service(n), service(10*n)
+			var short, long time.Duration
+			var shortPeak, longPeak uint64
+			for b.Loop() {
+				short += timeCheck(b, few, &shortPeak)
+				long += timeCheck(b, many, &longPeak)
+			}
+			b.ReportMetric(long.Seconds()/short.Seconds(), "times-10")
+			b.ReportMetric(float64(longPeak-uint64(len(few)+len(many)))/float64(10*n), "peak-B/event")
+		})
+	}
+}
+
+func timeCheck(b *testing.B, data []byte, peak *uint64) time.Duration {
+	runtime.GC()
+	stop := watchHeap(peak)
+	defer stop()
+	start := time.Now()
+	if r, code := judgeFile(b, data); code != exitValid {
+		b.Fatal(r.Error, r.Results)
+	}
+	return time.Since(start)
 }
 
 // watchHeap keeps the largest heap that it sees until it is stopped. It asks the
