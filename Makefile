@@ -103,7 +103,8 @@ fuzz:
 	for f in FuzzReader FuzzLine FuzzConvert FuzzEDN FuzzLog; do $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) ./history || exit 1; done
 
 bench: build
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime 3x ./history ./checker/... ./cmd/lockcheck ./experiment
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime 3x ./history ./checker/... ./cmd/lockcheck
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 1h ./experiment ./cluster/local
 	$(GO) test -run '^$$' -bench 'RedisSet|Launch|Now' -benchtime 300x ./nemesis/skew
 
 # Size and opening time of report.html for 1e3, 1e5 and 1e6 events.
