@@ -97,9 +97,10 @@ func (j *Judge) grant(p *proc, op *operation, o *history.Op) {
 // follow remembers for each grant of the key the first one that was asked for
 // after its ok: from then on it cannot be held any more.
 func (k *keyState) follow(g *grant, reentrant bool) {
+	next := &follower{g.id, g.proc, g.ok, g.okIdx}
 	if !reentrant { // then those that it comes after are the first ones: they stand in the order of their oks
 		for len(k.awaiting) > 0 && k.awaiting[0].ok < g.invoke {
-			k.awaiting[0].next = g
+			k.awaiting[0].next = next
 			k.awaiting = k.awaiting[1:]
 		}
 		k.awaiting = append(k.awaiting, g)
@@ -109,7 +110,7 @@ func (k *keyState) follow(g *grant, reentrant bool) {
 		if a.ok >= g.invoke || a.proc == g.proc {
 			return false
 		}
-		a.next = g
+		a.next = next
 		return true
 	})
 	k.awaiting = append(k.awaiting, g)

@@ -55,7 +55,7 @@ type grant struct {
 	relIdx  int
 	lost    history.Opt[int64]
 	notHeld history.Opt[int64] // when a "not-held" came back
-	next    *grant             // the first grant of the key that was asked for after this one's ok
+	next    *follower          // the first grant of the key that was asked for after this one's ok
 
 	leases []span // computed once the section is final
 
@@ -63,6 +63,16 @@ type grant struct {
 	firstAccess    int // place in the key's store order, from 1; 0 is none
 	firstAccessIdx int
 	outside        []outsideWrite
+}
+
+// A follower is what has to be known of the grant that comes after another one. It
+// is not that grant itself, since whoever remembered one grant would then remember
+// all that came after it.
+type follower struct {
+	id    uint64
+	proc  history.Process
+	ok    int64
+	okIdx int
 }
 
 // An outsideWrite is a write that was invoked after its grant was known to be gone.

@@ -2,6 +2,7 @@ package checker
 
 import (
 	"context"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -84,6 +85,34 @@ func TestJudgeForgets(t *testing.T) {
 	}
 }
 
+// TestCheapJudgeForgets is the same in bytes: a history may be larger than memory.
+func TestCheapJudgeForgets(t *testing.T) {
+	kept := func(n int) int64 {
+		ops := workload(n, 20, 2)
+		j := NewCheap(history.Header{})
+		before := live()
+		for i := range ops {
+			j.Add(&ops[i])
+		}
+		after := live()
+		runtime.KeepAlive(ops)
+		runtime.KeepAlive(j)
+		return after - before
+	}
+	few, many := kept(100_000), kept(400_000)
+	t.Logf("%d bytes are kept after 100,000 events, %d after 400,000", few, many)
+	if many > 2*few {
+		t.Errorf("%d bytes are kept after 100,000 events, and %d after 400,000", few, many)
+	}
+}
+
+func live() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
 // A write whose outcome nobody knows may arrive any number of grants later.
 func TestLateWriteAfterManyGrants(t *testing.T) {
 	ops := []history.Op{
@@ -150,10 +179,10 @@ func TestManyGrantsAtOnce(t *testing.T) {
 	if len(k.awaiting) != n {
 		t.Fatalf("%d of %d grants await a successor", len(k.awaiting), n)
 	}
-	later := &grant{invoke: 6, ok: 7}
+	later := &grant{id: 7, invoke: 6, ok: 7}
 	k.follow(later, false)
 	for i, g := range all {
-		if g.next != later {
+		if g.next == nil || g.next.id != later.id {
 			t.Fatalf("grant %d is not followed by the one asked for after it", i)
 		}
 	}

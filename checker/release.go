@@ -81,7 +81,7 @@ func (j *Judge) completeRelease(op *operation, o *history.Op) {
 
 // overtaken gives a grant that was asked for after g's ok and granted before
 // time t. Then g was over by t.
-func (g *grant) overtaken(t int64) *grant {
+func (g *grant) overtaken(t int64) *follower {
 	if g.next != nil && g.next.ok < t {
 		return g.next
 	}
