@@ -2,6 +2,7 @@ package external
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -10,10 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2/client"
+	"github.com/go-zookeeper/zk"
+	"github.com/redis/go-redis/v9"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/lockcheck/lockcheck/clients"
 	"github.com/lockcheck/lockcheck/cluster"
@@ -88,6 +93,9 @@ func (c *Cluster) serving(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
+		if refused(err) {
+			return fmt.Errorf("the servers do not let us in: %w", err)
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the servers are not ready: %w", err)
@@ -98,15 +106,51 @@ func (c *Cluster) serving(ctx context.Context) error {
 
 // reachable connects to every node once.
 func (c *Cluster) reachable(ctx context.Context) error {
+	secure, err := c.access.Config()
+	if err != nil {
+		return err
+	}
 	for _, n := range c.cfg.Nodes {
 		d := net.Dialer{Timeout: 5 * time.Second}
 		conn, err := d.DialContext(ctx, "tcp", n.Endpoint)
 		if err != nil {
 			return fmt.Errorf("reach %s: %w", n.Name, err)
 		}
+		if secure != nil {
+			err = handshake(ctx, conn, secure, n.Endpoint)
+		}
 		conn.Close()
+		if refused(err) { // anything else may be a server that is not ready
+			return fmt.Errorf("reach %s: %w", n.Name, err)
+		}
 	}
 	return nil
+}
+
+func handshake(ctx context.Context, conn net.Conn, secure *tls.Config, addr string) error {
+	own := secure.Clone()
+	if own.ServerName == "" {
+		own.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyWithin/10)
+	defer cancel()
+	return tls.Client(conn, own).HandshakeContext(ctx)
+}
+
+// refused reports whether an error says that we are not let in, or do not trust the
+// server, which no waiting mends.
+func refused(err error) bool {
+	var cert *tls.CertificateVerificationError
+	if err == nil || errors.As(err, &cert) {
+		return err != nil
+	}
+	for _, e := range []error{zk.ErrAuthFailed, zk.ErrNoAuth, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty, rpctypes.ErrPermissionDenied} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	var r redis.Error
+	return errors.As(err, &r) && slices.ContainsFunc([]string{"WRONGPASS", "NOAUTH", "NOPERM"}, func(s string) bool { return strings.HasPrefix(r.Error(), s) })
 }
 
 // makeLinks makes a proxy for each worker and node, where there is a toxiproxy.

@@ -47,6 +47,8 @@ func TestScripts(t *testing.T) {
 			"exits":   exits,
 			"gcpause": gcPauseStory,
 			"files":   files,
+			"guarded": guarded,
+			"hidden":  hidden,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

@@ -64,7 +64,7 @@ chmod +x "$root/usr/sbin/policy-rc.d"
 mount -t proc proc "$root/proc"
 inside() { chroot "$root" env DEBIAN_FRONTEND=noninteractive http_proxy="${http_proxy:-}" "$@"; }
 inside apt-get update -qq
-inside apt-get install -y -qq --no-install-recommends redis-server redis-sentinel libzookeeper-java libslf4j-java default-jre-headless
+inside apt-get install -y -qq --no-install-recommends redis-server redis-sentinel etcd-client libzookeeper-java libslf4j-java default-jre-headless
 # Nothing of this is needed to run servers.
 inside apt-get clean
 umount "$root/proc"
