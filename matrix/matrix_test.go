@@ -397,3 +397,16 @@ func TestSpecRefuses(t *testing.T) {
 		t.Errorf("%s %v", b, err)
 	}
 }
+
+// A run that is unknown because something beside the lock went wrong must not look
+// like one in which nothing was found.
+func TestUndecidedRunsAreTold(t *testing.T) {
+	row := Row{Runs: []Run{
+		{Verdict: checker.Valid},
+		{Verdict: checker.Unknown, Reasons: []string{"heal of server-kill (fault 1): restart n2: etcd on n2 ended during its start; its log ends:\n  fatal"}},
+	}}
+	want := "unknown as a whole, in 1 of 2 runs: heal of server-kill (fault 1): restart n2: etcd on n2 ended during its start"
+	if got := row.why(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -101,10 +101,30 @@ func (row *Row) why() string {
 			}
 		}
 	}
+	if n, first := row.undecided(); n > 0 {
+		out = append(out, fmt.Sprintf("unknown as a whole, in %d of %d runs: %s", n, len(row.Runs), first))
+	}
 	if row.Missing > 0 {
 		out = append(out, fmt.Sprintf("not carried out: %d of %d", row.Missing, row.Missing+len(row.Runs)))
 	}
 	return strings.Join(out, "; ")
+}
+
+// undecided counts the runs of which something was wrong beside the lock, so that
+// they do not count as valid, whatever their properties say. It gives the first such
+// reason in one line.
+func (row *Row) undecided() (n int, first string) {
+	for _, run := range row.Runs {
+		if run.Verdict != checker.Unknown || len(run.Reasons) == 0 {
+			continue
+		}
+		if n == 0 {
+			first, _, _ = strings.Cut(run.Reasons[0], "\n")
+			first = strings.TrimSuffix(first, "; its log ends:")
+		}
+		n++
+	}
+	return n, first
 }
 
 func prefixed(p, s string) string {

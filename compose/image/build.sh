@@ -15,6 +15,9 @@ if [ "$(id -u)" != 0 ]; then
 	fi
 	exec sudo env LOCKCHECK_IMAGE="$image" "$0"
 fi
+if ! command -v debootstrap >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1; then
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap
+fi
 for need in docker debootstrap tar; do
 	if ! command -v $need >/dev/null 2>&1; then
 		echo "compose/image: $need is missing: apt-get install docker.io debootstrap tar" >&2
