@@ -7,7 +7,7 @@ BUILD = CGO_ENABLED=0 $(GO) build
 
 # make image makes one image with every server and toxiproxy, for engines that can
 # pull none; make test-docker needs it.
-.PHONY: demo verify matrix-small matrix-faults reports test test-docker image race vet lint fuzz bench page-size e2e soak build deps deps-test clean
+.PHONY: demo verify matrix-small matrix-faults reports test test-docker providers image race vet lint fuzz bench page-size e2e soak build deps deps-test clean
 
 demo: build
 	./bin/lockcheck demo
@@ -39,6 +39,12 @@ image: bin/etcd bin/toxiproxy-server
 test-docker: build bin/toxiproxy-server
 	@docker image inspect lockcheck/servers:local >/dev/null 2>&1 || $(MAKE) image
 	$(GO) test -count 1 -timeout 15m -tags docker ./cluster/docker ./cluster/external
+	./scripts/compose.sh
+
+# The same experiments on this machine and in containers: the same verdicts.
+providers: build
+	@docker image inspect lockcheck/servers:local >/dev/null 2>&1 || $(MAKE) image
+	./scripts/providers.sh
 
 # The libraries under test are no part of lockcheck: a module of their own.
 .PHONY: bin/lockcheck-adapters

@@ -13,11 +13,14 @@ import (
 	"time"
 
 	"github.com/lockcheck/lockcheck/cluster"
+	"github.com/lockcheck/lockcheck/cluster/local"
 )
 
 // A Provider is one way to have servers.
 type Provider struct {
-	Start func(ctx context.Context, spec cluster.Spec) (cluster.Cluster, error)
+	// Backends are those that Run tries; none means etcd.
+	Backends []string
+	Start    func(ctx context.Context, spec cluster.Spec) (cluster.Cluster, error)
 	// NotOffered is the error for stopping and restarting servers, where they are
 	// not the provider's own; nil where it can.
 	NotOffered error
@@ -45,12 +48,34 @@ type owned interface {
 
 const within = 3 * time.Minute
 
-// Run tries a provider on a backend with three servers that elect a leader.
+// shapes are what a backend's servers are like.
+var shapes = map[string]struct {
+	endpoints int
+	talk      bool // to one another
+}{
+	cluster.Redis:     {endpoints: 1},
+	cluster.Sentinel:  {endpoints: 3, talk: true}, // sentinels
+	cluster.Redlock:   {endpoints: 5},
+	cluster.ZooKeeper: {endpoints: 3, talk: true},
+	cluster.Etcd:      {endpoints: 3, talk: true},
+}
+
+// Run tries a provider.
 func Run(t *testing.T, p Provider) {
+	backends := p.Backends
+	if len(backends) == 0 {
+		backends = []string{cluster.Etcd}
+	}
+	for _, b := range backends {
+		t.Run(b, func(t *testing.T) { run(t, p, b) })
+	}
+}
+
+func run(t *testing.T, p Provider, backend string) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	dir := t.TempDir()
-	c, err := p.Start(ctx, cluster.Spec{Backend: cluster.Etcd, Workers: 1, Dir: dir, Proxy: true})
+	c, err := p.Start(ctx, cluster.Spec{Backend: backend, Persistence: "aof", Workers: 1, Dir: dir, Proxy: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +85,8 @@ func Run(t *testing.T, p Provider) {
 			c.Close(context.Background())
 		}
 	}()
-	if len(c.Nodes()) != 3 || len(c.Endpoints(0)) != 3 {
+	shape := shapes[backend]
+	if len(c.Nodes()) < shape.endpoints || len(c.Endpoints(0)) != shape.endpoints {
 		t.Errorf("nodes %v, endpoints %v", c.Nodes(), c.Endpoints(0))
 	}
 	if c.Timing().Ready <= 0 {
@@ -71,7 +97,9 @@ func Run(t *testing.T, p Provider) {
 		refuses(ctx, t, more, p.NotOffered)
 	} else {
 		t.Run("leader and restarts", func(t *testing.T) { restarts(ctx, t, c, more) })
-		t.Run("cuts", func(t *testing.T) { cuts(t, c, more, p.NoCuts) })
+		if shape.talk {
+			t.Run("cuts", func(t *testing.T) { cuts(t, c, more, p.NoCuts) })
+		}
 		logs(t, dir, c.Nodes())
 	}
 	if err := more.Whole(ctx); err != nil {
@@ -108,6 +136,9 @@ func refuses(ctx context.Context, t *testing.T, c cluster2, want error) {
 func restarts(ctx context.Context, t *testing.T, c cluster.Cluster, more cluster2) {
 	own := c.(owned)
 	leader, err := more.Leader(ctx)
+	if errors.Is(err, local.ErrNoLeader) {
+		leader, err = c.Nodes()[0], nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

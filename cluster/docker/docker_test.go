@@ -66,8 +66,9 @@ func leftOf(t *testing.T, pid int) int {
 func provide(o Options) contract.Provider {
 	o.Guardian = guardianOfTest
 	p := contract.Provider{
-		Start: func(ctx context.Context, spec cluster.Spec) (cluster.Cluster, error) { return Start(ctx, spec, o) },
-		Left:  func(t *testing.T) int { return leftOf(t, os.Getpid()) },
+		Backends: cluster.Backends,
+		Start:    func(ctx context.Context, spec cluster.Spec) (cluster.Cluster, error) { return Start(ctx, spec, o) },
+		Left:     func(t *testing.T) int { return leftOf(t, os.Getpid()) },
 	}
 	if o.NoRules || PacketRules() != nil {
 		p.NoCuts = local.ErrNoRules
