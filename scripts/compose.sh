@@ -35,7 +35,7 @@ try() { # backend, client, faults
 		exit 1
 	fi
 	./bin/lockcheck run --backend "$1" --client "$2" --provider external --external "compose/$1.lockcheck.yml" \
-		--nemesis "$3" --duration 12s --interval 1s --seed 1 --out "$out/$1" >"$out/$1.txt" 2>&1 || {
+		--nemesis "$3" --duration 20s --interval 1s --seed 1 --out "$out/$1" >"$out/$1.txt" 2>&1 || {
 		code=$?
 		cat "$out/$1.txt"
 		echo "compose.sh: $1: exit $code" >&2
