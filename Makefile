@@ -36,14 +36,16 @@ image: bin/etcd bin/toxiproxy-server
 	./compose/image/build.sh
 
 # Needs a Docker engine; it makes the image if that is not there.
-test-docker: build bin/toxiproxy-server
+.PHONY: have-image
+have-image:
 	@docker image inspect lockcheck/servers:local >/dev/null 2>&1 || $(MAKE) image
+
+test-docker: build bin/toxiproxy-server have-image
 	$(GO) test -count 1 -timeout 15m -tags docker ./cluster/docker ./cluster/external
 	./scripts/compose.sh
 
 # The same experiments on this machine and in containers: the same verdicts.
-providers: build
-	@docker image inspect lockcheck/servers:local >/dev/null 2>&1 || $(MAKE) image
+providers: build have-image
 	./scripts/providers.sh
 
 # The libraries under test are no part of lockcheck: a module of their own.

@@ -159,17 +159,17 @@ func (pl *plan) spare() []int32 {
 
 // inTokenOrder reports whether each token is higher than the ones before it.
 func (p *problem) inTokenOrder(grants []int32) bool {
-	last, any := uint64(0), false
+	last, known := uint64(0), false
 	for _, i := range grants {
 		g := &p.grants[i]
 		if !g.hasToken {
 			continue
 		}
 		t := g.token(&p.ops)
-		if any && t <= last {
+		if known && t <= last {
 			return false
 		}
-		last, any = t, true
+		last, known = t, true
 	}
 	return true
 }

@@ -121,6 +121,16 @@ func step(model string, limit int32, s state, in *input) (state, bool) {
 	return stepAcquire(model, limit, s, in)
 }
 
+// tryStep is step for an operation of a search for orders: one of unknown outcome
+// that is refused did not happen.
+func tryStep(model string, limit int32, s state, o *op) (state, bool) {
+	next, ok := step(model, limit, s, &o.in)
+	if !ok && o.ret == never {
+		return s, true
+	}
+	return next, ok
+}
+
 func stepAcquire(model string, limit int32, s state, in *input) (state, bool) {
 	again := s.owner == in.owner && (model == ReentrantMutex || model == ReentrantFencedMutex) && s.count < limit
 	if s.owner != 0 && !again {

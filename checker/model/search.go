@@ -39,11 +39,7 @@ func porcupineCheck(ctx context.Context, model string, limit int32, memory int64
 				gaveUp = "its time was up"
 				return false, st
 			}
-			o := in.(*op)
-			next, ok := step(model, limit, st.(state), &o.in)
-			if !ok && o.ret == never { // then it did not happen
-				next, ok = st.(state), true
-			}
+			next, ok := tryStep(model, limit, st.(state), in.(*op))
 			if ok {
 				if left--; left < 0 {
 					gaveUp = "its memory was used up"

@@ -158,14 +158,10 @@ func (b *Judge) drawing(start []state) porcupine.Model {
 			if o.in.kind == 0 {
 				return []any{s}
 			}
-			next, ok := step(b.model, int32(b.opts.Reentry), s, &o.in)
-			switch {
-			case !ok && o.ret == never: // then it did not happen
-				return []any{s}
-			case !ok:
-				return nil
+			if next, ok := tryStep(b.model, int32(b.opts.Reentry), s, o); ok {
+				return []any{next}
 			}
-			return []any{next}
+			return nil
 		},
 		DescribeOperation: func(in, _ any) string {
 			o := in.(*op)

@@ -141,8 +141,8 @@ func handshake(ctx context.Context, conn net.Conn, secure *tls.Config, addr stri
 // server, which no waiting mends.
 func refused(err error) bool {
 	var cert *tls.CertificateVerificationError
-	if err == nil || errors.As(err, &cert) {
-		return err != nil
+	if errors.As(err, &cert) {
+		return true
 	}
 	for _, e := range []error{zk.ErrAuthFailed, zk.ErrNoAuth, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty, rpctypes.ErrPermissionDenied} {
 		if errors.Is(err, e) {
